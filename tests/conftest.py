@@ -1,0 +1,30 @@
+"""Fixtures that tests of several rooms share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="session")
+def demo_model() -> Path:
+    """The real model of the demo, a GGUF file of 98 MB."""
+    path = ROOT / ".demo" / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    if not path.exists():
+        reason = f"`make test` fetches {path.relative_to(ROOT)}"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests see the environment they make, not that of whoever runs them."""
+    for name in list(os.environ):
+        if name.startswith(("LLAMA_", "MLXCELD_")):
+            monkeypatch.delenv(name)
