@@ -1,0 +1,101 @@
+"""The report of `--check-config`: what a start would read, ignore, plan and warn about.
+
+It is worked out without MLX and without a server, so that a service manager can ask
+before every start. A model that is not on this disk is no mistake of a configuration:
+the plan is then made without sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlxceld.backend import will_be_float32
+from mlxceld.config import Resolved, wish
+from mlxceld.flips import announcements
+from mlxceld.geometry import read_geometry
+from mlxceld.memory import memory_limit_bytes
+from mlxceld.plan import Geometry, Plan, make_plan
+from mlxceld.problems import Problem, Refused
+from mlxceld.settings import Settings
+
+_ANY_LENGTH = Geometry(n_ctx_train=1 << 40)
+"""Stands for a model that was not read: it refuses nothing by its size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Lines for people, and what would keep the daemon from starting."""
+
+    lines: tuple[str, ...]
+    problems: tuple[Problem, ...] = ()
+
+
+def report(resolved: Resolved) -> Report:
+    """Check a configuration that was resolved: make its plan, look for flips."""
+    lines = list(_said(resolved))
+    geometry, why = _geometry(resolved.settings)
+    if why:
+        lines.append(why)
+    try:
+        plan = _plan(resolved.settings, geometry)
+    except Refused as refused:
+        return Report(tuple(lines), refused.problems)
+    if plan is None:
+        lines.append("plan: depends on the training length of the model")
+    else:
+        lines += [f"plan: {line}" for line in plan.lines()]
+        lines += [f"note: {note}" for note in plan.notes]
+    lines += flip_lines(resolved, geometry)
+    return Report((*lines, "the configuration is good"))
+
+
+def flip_lines(resolved: Resolved, geometry: Geometry | None) -> Iterator[str]:
+    """Every flip that changes anything here, smaller effects included."""
+    is_set = {key: resolved.is_set(key) for key in resolved.origins}
+    for one in announcements(wish(resolved.settings), is_set, geometry):
+        first, *rest = one.lines
+        yield f"{one.weight}: {first}"
+        yield from (f"  {line}" for line in rest)
+
+
+def _said(resolved: Resolved) -> Iterator[str]:
+    files = ", ".join(str(path) for path in resolved.files)
+    yield f"files: {files or 'none'}"
+    for override in resolved.overrides:
+        yield f"override: {override.render()}"
+    if resolved.ignored_line:
+        yield resolved.ignored_line
+    for problem in resolved.warnings:
+        yield f"warning: {problem.render()}"
+
+
+def _geometry(settings: Settings) -> tuple[Geometry | None, str]:
+    """Sizes of the model, or None and a line that says why there are none."""
+    model, engine = settings.model, settings.engine
+    if model.path is None:
+        if model.hf_repo is None:
+            return None, "model: none is named; a start needs one (`--model PATH`)"
+        return None, f"model: {model.hf_repo} is read when the daemon starts"
+    try:
+        geometry = read_geometry(
+            Path(model.path),
+            float32=will_be_float32(engine.device, engine.dequantize),
+            chunk=engine.batch_size,
+        )
+    except (Refused, OSError) as error:
+        found = error.problems[0].render() if isinstance(error, Refused) else str(error)
+        return None, f"model: could not be read, so the plan has no sizes: {found}"
+    return geometry, ""
+
+
+def _plan(settings: Settings, geometry: Geometry | None) -> Plan | None:
+    """The plan; None when it cannot be known without the model."""
+    asked = wish(settings)
+    if geometry is not None:
+        limit = memory_limit_bytes(settings.engine.memory_limit)
+        return make_plan(asked, geometry, limit)
+    plan = make_plan(asked, _ANY_LENGTH)
+    needs_length = plan.slot_ctx >= (_ANY_LENGTH.n_ctx_train or 0)
+    return None if needs_length else plan

@@ -1,0 +1,98 @@
+"""`mlxcel-server`: the command line.
+
+Imports neither MLX nor the web framework before it really serves, so that help, the
+check and the printed configuration answer at once.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+
+from mlxceld import __version__
+from mlxceld.argv import CommandLine, parse
+from mlxceld.config import BadConfig, Resolved, resolve
+from mlxceld.exits import Exit
+from mlxceld.problems import Problem
+
+NO_MODEL = Problem(
+    "no model is named",
+    hint="`--model PATH` with an MLX folder or a GGUF file, `--hf-repo OWNER/NAME`, "
+    "or `path` in [model] of a configuration file",
+)
+
+
+def main(
+    argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None
+) -> int:
+    """Do what the command line says; returns the exit status.
+
+    What was asked for goes to stdout, problems go to stderr.
+    """
+    line = parse(sys.argv[1:] if argv is None else argv)
+    environment = os.environ if environ is None else environ
+    try:
+        return _run(line, environment)
+    except BrokenPipeError:
+        # The reader of our output has left; Python would complain at exit again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.OK
+
+
+def _run(line: CommandLine, environ: Mapping[str, str]) -> int:
+    if line.help:
+        return _help(line.help)
+    if line.version:
+        print(f"mlxcel-server {__version__}")
+        return Exit.OK
+    try:
+        resolved = resolve(line, environ)
+    except BadConfig as bad:
+        _complain(bad.problems)
+        return bad.exit
+    if line.print_config is not None:
+        from mlxceld.show import print_config
+
+        sys.stdout.write(print_config(resolved, line.print_config))
+        return Exit.OK
+    if line.check_config:
+        return _check(resolved)
+    if resolved.settings.model.path is None and resolved.settings.model.hf_repo is None:
+        _complain([NO_MODEL])
+        return Exit.USAGE
+    return _serve(resolved)
+
+
+def _help(length: str) -> int:
+    from mlxceld.help import long_help, short_help
+
+    width = min(shutil.get_terminal_size((100, 24)).columns, 100)
+    width = max(width, 48)
+    sys.stdout.write(long_help(width) if length == "long" else short_help(width))
+    return Exit.OK
+
+
+def _check(resolved: Resolved) -> int:
+    from mlxceld.check import report
+
+    found = report(resolved)
+    print("\n".join(found.lines))
+    _complain(found.problems)
+    return Exit.CONFIG if found.problems else Exit.OK
+
+
+def _serve(resolved: Resolved) -> int:
+    from mlxceld.service.lifecycle import run
+
+    return run(resolved)
+
+
+def _complain(problems: Sequence[Problem]) -> None:
+    for problem in problems:
+        print(problem.render(), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

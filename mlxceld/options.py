@@ -1,0 +1,801 @@
+"""The option table: every option of the daemon, once.
+
+Flags, environment variables, TOML keys, the typed settings, help texts and whatever
+is generated later are all read from `OPTIONS`; nothing about an option is written
+anywhere else.
+
+To add an option:
+1. Add one `Option(...)` below, beside its neighbours: the order of the table is the
+   order of every document. Give it a `short` line without a full stop and a `long`
+   text that says what it does, not what its name says.
+2. Run `make generate` (it writes `settings.py`).
+3. Use it: `settings.<table>.<name>`. Add a line to the changelog.
+Names of flags and variables that llama-server has too must mean the same here.
+To rename an option, put the old key into `renamed_from`; never reuse an old key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from mlxceld.kinds import (
+    Boolean,
+    Choice,
+    FilePath,
+    Integer,
+    JsonObject,
+    Kind,
+    Number,
+    Text,
+    TextList,
+    UrlPrefix,
+    Value,
+)
+from mlxceld.memory import Memory
+
+Place: TypeAlias = Literal["flag", "env", "file"]
+
+CATEGORIES: dict[str, str] = {
+    "model": "Model",
+    "slots": "Slots and context",
+    "memory": "Device and memory",
+    "sampling": "Defaults of requests",
+    "server": "HTTP server",
+    "logging": "Logging",
+}
+"""Category to heading, in the order of the documents."""
+
+TABLES = ("model", "engine", "sampling", "server", "logging")
+"""The tables of a TOML file, in the order of a written file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One option under all its names.
+
+    A `default` of None means that "not said" is a value of its own, different from
+    every value that can be said.
+    """
+
+    key: str
+    """Table and name in TOML: `engine.ctx_size`."""
+    flags: tuple[str, ...]
+    """Spellings on the command line; at least one begins with two dashes."""
+    kind: Kind
+    category: str
+    short: str
+    """One line without a full stop."""
+    long: str
+    """Paragraphs, separated by empty lines."""
+    default: Value | None = None
+    default_text: str = ""
+    """What an unset option amounts to, where `default` is None."""
+    negated: tuple[str, ...] = ()
+    """Spellings that turn a boolean off."""
+    constants: tuple[tuple[str, str], ...] = ()
+    """Flags without a value that stand for one: pairs of flag and text."""
+    env: tuple[str, ...] = ()
+    """Names of llama-server's variables; our own name is `own_env`."""
+    negated_env: tuple[str, ...] = ()
+    """Variables whose presence turns a boolean off."""
+    env_name: str = ""
+    """Our own variable without `MLXCELD_`, where it is not the name of the key."""
+    since: str = "0.1.0"
+    deprecated: str = ""
+    """What to use instead; empty while the option is current."""
+    renamed_from: tuple[str, ...] = ()
+    """Names that older files used for this option, with or without a table."""
+    reload: Literal["live", "restart"] = "restart"
+    where: frozenset[Place] = frozenset({"flag", "env", "file"})
+    secret: bool = False
+    """Never shown in logs, overrides and printed configurations."""
+
+    @property
+    def table(self) -> str:
+        """The TOML table."""
+        return self.key.partition(".")[0]
+
+    @property
+    def name(self) -> str:
+        """The key inside its table."""
+        return self.key.partition(".")[2]
+
+    @property
+    def own_env(self) -> str:
+        """Our own environment variable."""
+        return f"MLXCELD_{self.env_name or self.name.upper()}"
+
+    @property
+    def flag(self) -> str:
+        """The spelling that messages use: the first long one."""
+        return next(flag for flag in self.flags if flag.startswith("--"))
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether the flag stands alone, without a value after it."""
+        return isinstance(self.kind, Boolean)
+
+    @property
+    def metavar(self) -> str:
+        """The placeholder of the value in help texts."""
+        if isinstance(self.kind, Choice):
+            return "|".join(self.kind.words)
+        return self.kind.metavar
+
+    @property
+    def optional(self) -> bool:
+        """Whether the setting may be None."""
+        return self.default is None
+
+
+_MODES = (
+    ("legacy", "every slot gets the whole context C; memory grows as C x N"),
+    ("llama-compat", "the slots divide C, or share it; memory stays that of C"),
+    ("per-seq", "every slot gets ctx_size_per_seq tokens; memory grows with N"),
+)
+
+_SWITCH = Boolean()
+
+OPTIONS: tuple[Option, ...] = (
+    # ---- model ----
+    Option(
+        key="model.path",
+        flags=("-m", "--model"),
+        env=("LLAMA_ARG_MODEL",),
+        env_name="MODEL",
+        kind=FilePath(),
+        category="model",
+        short="The model: an MLX folder or a GGUF file",
+        long="A folder with `config.json` and safetensors weights, or a GGUF file of "
+        "the llama architecture (F16, Q4_0, Q4_1, Q8_0). A name in a TOML file is seen "
+        "from the folder of that file, a name in a flag or a variable from the current "
+        "folder.",
+        default_text="none; a model must be named here or with `--hf-repo`",
+        renamed_from=("model", "model_path"),
+    ),
+    Option(
+        key="model.hf_repo",
+        flags=("-hf", "-hfr", "--hf-repo"),
+        env=("LLAMA_ARG_HF_REPO",),
+        kind=Text(),
+        category="model",
+        short="A model repository on Hugging Face",
+        long="`owner/name` of a repository with MLX weights. It is downloaded into the "
+        "Hugging Face cache unless it is there already.",
+        default_text="none",
+    ),
+    Option(
+        key="model.hf_token",
+        flags=("-hft", "--hf-token"),
+        env=("HF_TOKEN",),
+        kind=Text(),
+        category="model",
+        short="Access token for Hugging Face",
+        long="For repositories that need one. Prefer the variable or a file: flags are "
+        "visible in the list of processes.",
+        default_text="none",
+        secret=True,
+    ),
+    Option(
+        key="model.offline",
+        flags=("--offline",),
+        env=("LLAMA_ARG_OFFLINE",),
+        kind=_SWITCH,
+        default=False,
+        category="model",
+        short="Never use the network to find the model",
+        long="With `--hf-repo`, only what the Hugging Face cache already holds is "
+        "used.",
+    ),
+    Option(
+        key="model.alias",
+        flags=("-a", "--alias"),
+        env=("LLAMA_ARG_ALIAS",),
+        kind=TextList(unique=True),
+        default=(),
+        category="model",
+        short="Names of the model in the API",
+        long="A sorted set, as in llama-server: the first name in the alphabet is the "
+        "id that answers carry, the others are listed as aliases. Without an alias the "
+        "id is the model's path or repository as it was given.",
+        renamed_from=("model_alias",),
+    ),
+    Option(
+        key="model.tags",
+        flags=("--tags",),
+        env=("LLAMA_ARG_TAGS",),
+        kind=TextList(unique=True),
+        default=(),
+        category="model",
+        short="Tags of the model in the API",
+        long="For information only; `/v1/models` lists them.",
+    ),
+    Option(
+        key="model.jinja",
+        flags=("--jinja",),
+        negated=("--no-jinja",),
+        env=("LLAMA_ARG_JINJA",),
+        negated_env=("LLAMA_ARG_NO_JINJA",),
+        kind=_SWITCH,
+        default=True,
+        category="model",
+        short="Render chats with the model's Jinja template",
+        long="Off, chats are rendered in the ChatML form whatever the model brings.",
+    ),
+    Option(
+        key="model.chat_template",
+        flags=("--chat-template",),
+        env=("LLAMA_ARG_CHAT_TEMPLATE",),
+        kind=Text(),
+        category="model",
+        short="Text of a Jinja chat template",
+        long="Used instead of the template that the model brings.",
+        default_text="the model's own",
+    ),
+    Option(
+        key="model.chat_template_file",
+        flags=("--chat-template-file",),
+        env=("LLAMA_ARG_CHAT_TEMPLATE_FILE",),
+        kind=FilePath(),
+        category="model",
+        short="File with a Jinja chat template",
+        long="Used instead of the template that the model brings. A name in a TOML "
+        "file is seen from the folder of that file.",
+        default_text="the model's own",
+    ),
+    Option(
+        key="model.chat_template_kwargs",
+        flags=("--chat-template-kwargs",),
+        env=("LLAMA_ARG_CHAT_TEMPLATE_KWARGS",),
+        kind=JsonObject(),
+        default="{}",
+        category="model",
+        short="Variables for the chat template, a JSON object",
+        long='For example `{"enable_thinking": false}`. A request may add to them and '
+        "override them. In TOML a table is accepted too.",
+        reload="live",
+    ),
+    # ---- slots and context ----
+    Option(
+        key="engine.mode",
+        flags=("--mode",),
+        constants=(("--llama-server-compat", "llama-compat"),),
+        kind=Choice(
+            _MODES, spellings=(("llama", "llama-compat"), ("per_seq", "per-seq"))
+        ),
+        category="slots",
+        short="How the context size and the number of slots make one window",
+        long="What one request may use is the slot context; what all requests together "
+        "may hold is the pool. C is `--ctx-size`, N is `--parallel`.\n\n"
+        "`--llama-server-compat` is a spelling of `--mode llama-compat`.",
+        default_text="legacy",
+    ),
+    Option(
+        key="engine.ctx_size",
+        flags=("-c", "--ctx-size"),
+        env=("LLAMA_ARG_CTX_SIZE",),
+        kind=Integer(unit="tokens"),
+        category="slots",
+        short="The context size C in tokens; 0 is what the model was trained for",
+        long="Division rule of each mode. legacy: every slot gets C, the pool is C x "
+        "N. llama-compat: with N given, every slot gets floor(C / N) and the pool is "
+        "C; with N unset, auto or kv_unified, one request may use up to C and all "
+        "slots share a pool of C. per-seq: C is only the size of a shared pool "
+        "(kv_unified); the slot context is ctx_size_per_seq.\n\nUnset or 0, every "
+        "slot gets the model's training length, lowered to what memory allows. A C "
+        "that was given is never changed silently; a slot context above the training "
+        "length is served and reported as the training length.",
+        default_text="the training length of the model",
+        renamed_from=("n_ctx",),
+    ),
+    Option(
+        key="engine.ctx_size_per_seq",
+        flags=("--ctx-size-per-seq", "--kv-unified-per-slot"),
+        env=("LLAMA_ARG_KV_UNIFIED_PER_SLOT",),
+        kind=Integer(unit="tokens"),
+        category="slots",
+        short="The context of one request in mode per-seq, a cap in llama-compat",
+        long="Mode per-seq needs it: every slot gets this many tokens. In mode "
+        "llama-compat it caps the slot context, and without `--ctx-size` it sizes the "
+        "pool: N times this many tokens. 0 is the same as leaving it out.",
+        default_text="unset",
+        renamed_from=("kv_unified_per_slot",),
+    ),
+    Option(
+        key="engine.parallel",
+        flags=("-np", "--parallel", "--n-parallel"),
+        env=("LLAMA_ARG_N_PARALLEL",),
+        kind=Integer(low=1, high=256, unit="slots", negative_is_auto=True),
+        category="slots",
+        short="The number of slots N: requests that run at the same time",
+        long="Division rule of each mode. legacy: every slot gets the whole "
+        "`--ctx-size` C and memory grows as C x N. llama-compat: every slot gets "
+        "floor(C / N) and memory stays that of C; with `--kv-unified` one request may "
+        "use up to C and all slots share C. per-seq: every slot gets ctx_size_per_seq "
+        "and memory grows with N.\n\n-1 is auto: 4 slots, which in mode llama-compat "
+        "share C. Unset is auto in mode llama-compat and one slot in the others. 0 is "
+        "refused. A division that leaves less than min_slot_ctx for a slot is refused "
+        "at start.",
+        default_text="unset (legacy and per-seq: 1 slot; llama-compat: auto)",
+        renamed_from=("n_parallel",),
+    ),
+    Option(
+        key="engine.kv_unified",
+        flags=("-kvu", "--kv-unified"),
+        negated=("-no-kvu", "--no-kv-unified"),
+        env=("LLAMA_ARG_KV_UNIFIED",),
+        negated_env=("LLAMA_ARG_NO_KV_UNIFIED",),
+        kind=_SWITCH,
+        category="slots",
+        short="Whether the slots share one pool",
+        long="On, one request may use the whole pool while the others are short. Off, "
+        "every slot keeps its own part, also when the number of slots is auto. Mode "
+        "legacy has nothing to share and refuses it.",
+        default_text="off; on in mode llama-compat when the number of slots is auto",
+    ),
+    Option(
+        key="engine.min_slot_ctx",
+        flags=("--min-slot-ctx",),
+        kind=Integer(low=1, unit="tokens"),
+        default=512,
+        category="slots",
+        short="The smallest slot context that a division may leave",
+        long="A `--ctx-size` whose division by `--parallel` leaves less is refused at "
+        "start, with the numbers and the ways out.",
+    ),
+    Option(
+        key="engine.batch_size",
+        flags=("-b", "--batch-size"),
+        env=("LLAMA_ARG_BATCH",),
+        kind=Integer(low=1, high=65536, unit="tokens"),
+        default=512,
+        category="slots",
+        short="Prompt tokens that are read in one step",
+        long="Long prompts are read in chunks of this size, and running answers go on "
+        "between the chunks. Larger chunks read prompts faster and hold up the others "
+        "longer.",
+        renamed_from=("prefill_chunk", "prefill_chunk_size", "prefill_step_size"),
+    ),
+    Option(
+        key="engine.cache_prompt",
+        flags=("--cache-prompt",),
+        negated=("--no-cache-prompt",),
+        env=("LLAMA_ARG_CACHE_PROMPT",),
+        negated_env=("LLAMA_ARG_NO_CACHE_PROMPT",),
+        kind=_SWITCH,
+        default=True,
+        category="slots",
+        short="Reuse what a slot remembers of an earlier prompt",
+        long="The longest common beginning of the new prompt and the tokens in the "
+        "slot is not computed again. A request can say otherwise with `cache_prompt`.",
+        reload="live",
+    ),
+    Option(
+        key="engine.slot_prompt_similarity",
+        flags=("-sps", "--slot-prompt-similarity"),
+        kind=Number(low=0.0, high=1.0),
+        default=0.1,
+        category="slots",
+        short="How alike a prompt must be to get the slot that remembers it",
+        long="The share of the prompt that an idle slot already holds. Below it the "
+        "least recently used idle slot is taken. 0 turns the comparison off.",
+    ),
+    # ---- device and memory ----
+    Option(
+        key="engine.device",
+        flags=("-dev", "--device"),
+        env=("LLAMA_ARG_DEVICE",),
+        kind=Choice(
+            (
+                ("auto", "the GPU where there is one, else the CPU"),
+                ("cpu", "the CPU"),
+                ("gpu", "the GPU (Metal or CUDA)"),
+            ),
+            spellings=(
+                ("none", "cpu"),
+                ("metal", "gpu"),
+                ("mtl0", "gpu"),
+                ("cuda", "gpu"),
+                ("cuda0", "gpu"),
+            ),
+        ),
+        default="auto",
+        category="memory",
+        short="The device that computes",
+        long="llama-server's `none` is accepted and means cpu.",
+    ),
+    Option(
+        key="engine.dequantize",
+        flags=("--dequantize",),
+        kind=Choice(
+            (
+                ("auto", "on the CPU yes, on a GPU no"),
+                ("on", "weights become plain floating point numbers at load"),
+                ("off", "weights stay as they are in the file"),
+            ),
+            spellings=(
+                ("true", "on"),
+                ("yes", "on"),
+                ("false", "off"),
+                ("no", "off"),
+            ),
+        ),
+        default="auto",
+        category="memory",
+        short="Whether quantised weights are unpacked at load",
+        long="On the CPU, products with quantised and with 16-bit weights are many "
+        "times slower than float32; unpacking costs memory and buys that speed.",
+    ),
+    Option(
+        key="engine.memory_limit",
+        flags=("--memory-limit",),
+        kind=Memory(),
+        default="auto",
+        category="memory",
+        short="Memory that weights, caches and one step may take together",
+        long="Bytes with an optional unit (K, M, G, T or KiB, MiB, GiB, TiB, all "
+        "powers of 1024), a share of the physical memory such as `75%`, or auto, "
+        "which is `75%`.",
+    ),
+    Option(
+        key="engine.memory_check",
+        flags=("--memory-check",),
+        negated=("--no-memory-check",),
+        kind=_SWITCH,
+        default=True,
+        category="memory",
+        short="Refuse to start when the plan does not fit into the memory limit",
+        long="Off, the limit is not looked at, neither to refuse nor to lower a "
+        "context size that was left open.",
+    ),
+    # ---- defaults of requests ----
+    Option(
+        key="engine.n_predict",
+        flags=("-n", "--predict", "--n-predict"),
+        env=("LLAMA_ARG_N_PREDICT",),
+        kind=Integer(low=-1, unit="tokens"),
+        default=-1,
+        category="sampling",
+        short="The most tokens of an answer; -1 is up to the slot context",
+        long="For requests that set no limit of their own.",
+        reload="live",
+        renamed_from=("max_tokens",),
+    ),
+    Option(
+        key="sampling.seed",
+        flags=("-s", "--seed"),
+        kind=Integer(low=-1, high=2**32 - 1),
+        default=-1,
+        category="sampling",
+        short="Seed of the random numbers; -1 is a new one for each request",
+        long="The same seed and the same request give the same answer, whatever runs "
+        "beside it.",
+        reload="live",
+    ),
+    Option(
+        key="sampling.temperature",
+        flags=("--temp", "--temperature"),
+        env=("LLAMA_ARG_TEMPERATURE",),
+        kind=Number(low=0.0),
+        default=0.8,
+        category="sampling",
+        short="Temperature; 0 always takes the most likely token",
+        long="Divides the logits before a token is drawn.",
+        reload="live",
+        renamed_from=("temp",),
+    ),
+    Option(
+        key="sampling.top_k",
+        flags=("--top-k",),
+        env=("LLAMA_ARG_TOP_K",),
+        kind=Integer(low=-1, unit="tokens"),
+        default=40,
+        category="sampling",
+        short="Keep the k most likely tokens; 0 and -1 keep all",
+        long="The first of the filters.",
+        reload="live",
+    ),
+    Option(
+        key="sampling.top_p",
+        flags=("--top-p",),
+        env=("LLAMA_ARG_TOP_P",),
+        kind=Number(low=0.0, high=1.0),
+        default=0.95,
+        category="sampling",
+        short="Keep the most likely tokens that together have this probability",
+        long="1 keeps all.",
+        reload="live",
+    ),
+    Option(
+        key="sampling.min_p",
+        flags=("--min-p",),
+        env=("LLAMA_ARG_MIN_P",),
+        kind=Number(low=0.0, high=1.0),
+        default=0.05,
+        category="sampling",
+        short="Drop tokens below this share of the most likely one",
+        long="0 keeps all.",
+        reload="live",
+    ),
+    Option(
+        key="sampling.typical_p",
+        flags=("--typical", "--typical-p"),
+        kind=Number(low=0.0, high=1.0),
+        default=1.0,
+        category="sampling",
+        short="Locally typical sampling",
+        long="Keeps the tokens whose surprise is nearest to the expected one until "
+        "they have this probability together. 1 keeps all.",
+        reload="live",
+    ),
+    Option(
+        key="sampling.repeat_last_n",
+        flags=("--repeat-last-n",),
+        kind=Integer(low=-1, unit="tokens"),
+        default=64,
+        category="sampling",
+        short="Window of the penalties; 0 is off, -1 the whole context",
+        long="How many of the latest tokens the three penalties look at.",
+        reload="live",
+    ),
+    Option(
+        key="sampling.repeat_penalty",
+        flags=("--repeat-penalty",),
+        env=("LLAMA_ARG_REPEAT_PENALTY",),
+        kind=Number(low=0.0),
+        default=1.0,
+        category="sampling",
+        short="Penalty for tokens that occurred; 1 is off",
+        long="Positive logits of tokens in the window are divided by it, negative ones "
+        "multiplied.",
+        reload="live",
+        renamed_from=("repetition_penalty",),
+    ),
+    Option(
+        key="sampling.presence_penalty",
+        flags=("--presence-penalty",),
+        env=("LLAMA_ARG_PRESENCE_PENALTY",),
+        kind=Number(),
+        default=0.0,
+        category="sampling",
+        short="Taken from the logit of every token that occurred; 0 is off",
+        long="Once for each token in the window, however often it is there.",
+        reload="live",
+    ),
+    Option(
+        key="sampling.frequency_penalty",
+        flags=("--frequency-penalty",),
+        env=("LLAMA_ARG_FREQUENCY_PENALTY",),
+        kind=Number(),
+        default=0.0,
+        category="sampling",
+        short="Taken from a logit for each time the token occurred; 0 is off",
+        long="Counts the occurrences in the window.",
+        reload="live",
+    ),
+    Option(
+        key="sampling.ignore_eos",
+        flags=("--ignore-eos",),
+        kind=_SWITCH,
+        default=False,
+        category="sampling",
+        short="Never end an answer at an end-of-text token",
+        long="Answers then run to their limit; for measurements.",
+        reload="live",
+    ),
+    # ---- HTTP server ----
+    Option(
+        key="server.host",
+        flags=("--host",),
+        env=("LLAMA_ARG_HOST",),
+        kind=TextList(at_least=1),
+        default=("127.0.0.1",),
+        category="server",
+        short="Addresses to listen on",
+        long="IPv4 and IPv6 addresses, names, or `*.sock` files for UNIX sockets.",
+        renamed_from=("hosts", "bind"),
+    ),
+    Option(
+        key="server.port",
+        flags=("--port",),
+        env=("LLAMA_ARG_PORT",),
+        kind=Integer(low=0, high=65535),
+        default=8080,
+        category="server",
+        short="TCP port; 0 lets the system choose one",
+        long="The port that is really used is in the log line `listening on`.",
+    ),
+    Option(
+        key="server.api_key",
+        flags=("--api-key",),
+        env=("LLAMA_API_KEY",),
+        kind=TextList(),
+        default=(),
+        category="server",
+        short="Keys that clients must show",
+        long="Without a key everybody who reaches the port may use it. Prefer "
+        "`--api-key-file`: flags are visible in the list of processes.",
+        reload="live",
+        secret=True,
+    ),
+    Option(
+        key="server.api_key_file",
+        flags=("--api-key-file",),
+        env=("LLAMA_ARG_API_KEY_FILE",),
+        kind=FilePath(),
+        category="server",
+        short="File with keys, one a line",
+        long="Blank lines and lines that begin with `#` are skipped. Adds to "
+        "`--api-key`. A name in a TOML file is seen from the folder of that file.",
+        default_text="none",
+        reload="live",
+    ),
+    Option(
+        key="server.api_prefix",
+        flags=("--api-prefix",),
+        env=("LLAMA_ARG_API_PREFIX",),
+        kind=UrlPrefix(),
+        default="",
+        category="server",
+        short="Path before every route",
+        long="With `/llm` the health check is at `/llm/health`.",
+    ),
+    Option(
+        key="server.slots",
+        flags=("--slots",),
+        negated=("--no-slots",),
+        env=("LLAMA_ARG_ENDPOINT_SLOTS",),
+        negated_env=("LLAMA_ARG_NO_ENDPOINT_SLOTS",),
+        kind=_SWITCH,
+        default=True,
+        category="server",
+        short="Serve GET /slots",
+        long="What every slot does; never prompts or answers.",
+        reload="live",
+    ),
+    Option(
+        key="server.props",
+        flags=("--props",),
+        negated=("--no-props",),
+        env=("LLAMA_ARG_ENDPOINT_PROPS",),
+        kind=_SWITCH,
+        default=False,
+        category="server",
+        short="Serve POST /props",
+        long="GET /props is always served.",
+        reload="live",
+    ),
+    Option(
+        key="server.metrics",
+        flags=("--metrics",),
+        negated=("--no-metrics",),
+        env=("LLAMA_ARG_ENDPOINT_METRICS",),
+        kind=_SWITCH,
+        default=False,
+        category="server",
+        short="Serve GET /metrics for Prometheus",
+        long="llama-server's names, and our own for the pool and the queue.",
+        reload="live",
+    ),
+    Option(
+        key="server.cors_origins",
+        flags=("--cors-origins",),
+        env=("LLAMA_ARG_CORS_ORIGINS",),
+        kind=TextList(),
+        default=("*",),
+        category="server",
+        short="Web pages that may call the API",
+        long="`*` answers with the origin that asks, `localhost` only for pages of "
+        "this machine; anything else is sent as it is, as llama-server does.",
+        reload="live",
+    ),
+    Option(
+        key="server.queue_size",
+        flags=("--queue-size",),
+        kind=Integer(low=0, high=1_000_000, unit="requests"),
+        default=128,
+        category="server",
+        short="Requests that may wait for a slot",
+        long="When the queue is full the next request is refused with 503 and a "
+        "`Retry-After` header.",
+    ),
+    Option(
+        key="server.sse_ping_interval",
+        flags=("--sse-ping-interval",),
+        env=("LLAMA_ARG_SSE_PING_INTERVAL",),
+        kind=Integer(low=-1, high=86400, unit="seconds"),
+        default=30,
+        category="server",
+        short="Seconds between comment lines in a silent stream; -1 is off",
+        long="Keeps proxies from closing a stream whose prompt is still being read. 0 "
+        "is off too.",
+        reload="live",
+    ),
+    Option(
+        key="server.drain_timeout",
+        flags=("--drain-timeout",),
+        kind=Number(low=0.0, high=86400.0, unit="seconds"),
+        default=15.0,
+        category="server",
+        short="Seconds that running requests get to end when the daemon stops",
+        long="What still runs then is ended with an error event. Keep it below the "
+        "patience of the service manager: launchd waits 20 seconds.",
+        reload="live",
+    ),
+    # ---- logging ----
+    Option(
+        key="logging.level",
+        flags=("-lv", "--verbosity", "--log-verbosity", "--log-level"),
+        constants=(("-v", "debug"), ("--verbose", "debug"), ("--log-verbose", "debug")),
+        env=("LLAMA_ARG_LOG_VERBOSITY",),
+        env_name="LOG_LEVEL",
+        kind=Choice(
+            (
+                ("debug", "also what is of use only when looking for a mistake"),
+                ("info", "starts, stops and one line for each request"),
+                ("warning", "what somebody should look at"),
+                ("error", "only failures"),
+            ),
+            spellings=(("warn", "warning"), ("trace", "debug")),
+            numbers=("error", "error", "warning", "info", "debug"),
+        ),
+        default="info",
+        category="logging",
+        short="How much is logged",
+        long="llama-server's verbosity numbers are accepted: 0 and 1 are error, 2 is "
+        "warning, 3 is info, 4 and more are debug. Prompts and answers are never "
+        "logged.",
+        reload="live",
+    ),
+    Option(
+        key="logging.format",
+        flags=("--log-format",),
+        env_name="LOG_FORMAT",
+        kind=Choice(
+            (
+                ("auto", "console in a terminal, else json"),
+                ("console", "lines for people"),
+                ("json", "one JSON object a line"),
+            )
+        ),
+        default="auto",
+        category="logging",
+        short="The form of log lines",
+        long="Log lines go to standard error.",
+    ),
+    Option(
+        key="logging.file",
+        flags=("--log-file",),
+        env=("LLAMA_ARG_LOG_FILE",),
+        env_name="LOG_FILE",
+        kind=FilePath(),
+        category="logging",
+        short="File that log lines are added to",
+        long="Instead of standard error. A name in a TOML file is seen from the folder "
+        "of that file.",
+        default_text="standard error",
+        renamed_from=("log_file",),
+    ),
+)
+
+BY_KEY: dict[str, Option] = {option.key: option for option in OPTIONS}
+
+EXCLUSIVE: tuple[tuple[str, str], ...] = (
+    ("model.path", "model.hf_repo"),
+    ("model.chat_template", "model.chat_template_file"),
+)
+"""Pairs that say the same thing: the higher layer wins, in one layer both is wrong."""
+
+OLD_KEYS: dict[str, str] = {
+    "no_batch": "write `parallel = 1` in [engine] instead",
+    "max_batch_size": "write `parallel` in [engine] instead, the number of slots",
+    "config_version": "write `version = 2` instead",
+}
+"""Keys of the old flat file that need more than a new name."""
+
+
+def in_table(table: str) -> Iterator[Option]:
+    """The options of one TOML table, in the order of the table of options."""
+    return (option for option in OPTIONS if option.table == table)

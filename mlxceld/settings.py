@@ -1,0 +1,150 @@
+"""The settings of a daemon, typed: what is left when all layers are merged.
+
+Generated from the option table by `python -m mlxceld.generate`: edit `options.py`
+instead. None stands for an option that nobody set.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSettings:
+    """Table `[model]`."""
+
+    path: str | None = None
+    """The model: an MLX folder or a GGUF file."""
+    hf_repo: str | None = None
+    """A model repository on Hugging Face."""
+    hf_token: str | None = None
+    """Access token for Hugging Face."""
+    offline: bool = False
+    """Never use the network to find the model."""
+    alias: tuple[str, ...] = ()
+    """Names of the model in the API."""
+    tags: tuple[str, ...] = ()
+    """Tags of the model in the API."""
+    jinja: bool = True
+    """Render chats with the model's Jinja template."""
+    chat_template: str | None = None
+    """Text of a Jinja chat template."""
+    chat_template_file: str | None = None
+    """File with a Jinja chat template."""
+    chat_template_kwargs: str = "{}"
+    """Variables for the chat template, a JSON object."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """Table `[engine]`."""
+
+    mode: str | None = None
+    """How the context size and the number of slots make one window."""
+    ctx_size: int | None = None
+    """The context size C in tokens; 0 is what the model was trained for."""
+    ctx_size_per_seq: int | None = None
+    """The context of one request in mode per-seq, a cap in llama-compat."""
+    parallel: int | None = None
+    """The number of slots N: requests that run at the same time."""
+    kv_unified: bool | None = None
+    """Whether the slots share one pool."""
+    min_slot_ctx: int = 512
+    """The smallest slot context that a division may leave."""
+    batch_size: int = 512
+    """Prompt tokens that are read in one step."""
+    cache_prompt: bool = True
+    """Reuse what a slot remembers of an earlier prompt."""
+    slot_prompt_similarity: float = 0.1
+    """How alike a prompt must be to get the slot that remembers it."""
+    device: str = "auto"
+    """The device that computes."""
+    dequantize: str = "auto"
+    """Whether quantised weights are unpacked at load."""
+    memory_limit: int | str = "auto"
+    """Memory that weights, caches and one step may take together."""
+    memory_check: bool = True
+    """Refuse to start when the plan does not fit into the memory limit."""
+    n_predict: int = -1
+    """The most tokens of an answer; -1 is up to the slot context."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingSettings:
+    """Table `[sampling]`."""
+
+    seed: int = -1
+    """Seed of the random numbers; -1 is a new one for each request."""
+    temperature: float = 0.8
+    """Temperature; 0 always takes the most likely token."""
+    top_k: int = 40
+    """Keep the k most likely tokens; 0 and -1 keep all."""
+    top_p: float = 0.95
+    """Keep the most likely tokens that together have this probability."""
+    min_p: float = 0.05
+    """Drop tokens below this share of the most likely one."""
+    typical_p: float = 1.0
+    """Locally typical sampling."""
+    repeat_last_n: int = 64
+    """Window of the penalties; 0 is off, -1 the whole context."""
+    repeat_penalty: float = 1.0
+    """Penalty for tokens that occurred; 1 is off."""
+    presence_penalty: float = 0.0
+    """Taken from the logit of every token that occurred; 0 is off."""
+    frequency_penalty: float = 0.0
+    """Taken from a logit for each time the token occurred; 0 is off."""
+    ignore_eos: bool = False
+    """Never end an answer at an end-of-text token."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """Table `[server]`."""
+
+    host: tuple[str, ...] = ("127.0.0.1",)
+    """Addresses to listen on."""
+    port: int = 8080
+    """TCP port; 0 lets the system choose one."""
+    api_key: tuple[str, ...] = ()
+    """Keys that clients must show."""
+    api_key_file: str | None = None
+    """File with keys, one a line."""
+    api_prefix: str = ""
+    """Path before every route."""
+    slots: bool = True
+    """Serve GET /slots."""
+    props: bool = False
+    """Serve POST /props."""
+    metrics: bool = False
+    """Serve GET /metrics for Prometheus."""
+    cors_origins: tuple[str, ...] = ("*",)
+    """Web pages that may call the API."""
+    queue_size: int = 128
+    """Requests that may wait for a slot."""
+    sse_ping_interval: int = 30
+    """Seconds between comment lines in a silent stream; -1 is off."""
+    drain_timeout: float = 15.0
+    """Seconds that running requests get to end when the daemon stops."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggingSettings:
+    """Table `[logging]`."""
+
+    level: str = "info"
+    """How much is logged."""
+    format: str = "auto"
+    """The form of log lines."""
+    file: str | None = None
+    """File that log lines are added to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All tables."""
+
+    model: ModelSettings = field(default_factory=ModelSettings)
+    engine: EngineSettings = field(default_factory=EngineSettings)
+    sampling: SamplingSettings = field(default_factory=SamplingSettings)
+    server: ServerSettings = field(default_factory=ServerSettings)
+    logging: LoggingSettings = field(default_factory=LoggingSettings)
