@@ -1,0 +1,1 @@
+"""The engine process: the only one that touches MLX arrays."""

@@ -1,0 +1,399 @@
+"""What the plan has to know of a model before it is loaded, from its files alone.
+
+These are estimates: they serve `--check-config` and the migration report, and lower
+an unset context before anything is loaded. A running daemon measures the same figures
+on the loaded caches. Neither MLX nor the weights are touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from mlxceld.ggufheader import Header, Skipped, read_header
+from mlxceld.modelfiles import (
+    read_config,
+    read_safetensors_header,
+    text_config,
+    trained_length,
+    weight_files,
+)
+from mlxceld.plan import Geometry
+from mlxceld.problems import Problem, Refused
+
+CHUNK = 512
+"""Tokens of the largest prompt chunk, where nothing else is said."""
+
+GGUF_ARCHITECTURES = ("llama",)
+"""Values of `general.architecture` that the engine can run."""
+
+GGUF_KINDS = frozenset({"F32", "F16", "BF16", "Q4_0", "Q4_1", "Q8_0", "Q6_K"})
+"""Tensor types that the engine can read."""
+
+_PACKED = {"Q4_0": (4, 32), "Q4_1": (4, 32), "Q8_0": (8, 32)}
+"""GGUF tensor types that MLX keeps packed: bits of a value, values of a group."""
+
+
+_STATELESS = frozenset({"mamba", "mamba2", "falcon_mamba", "rwkv7"})
+"""Model types without any cache that grows with the text."""
+
+_ALWAYS_FULL = frozenset(
+    {"dots1", "gemma2", "phi3", "phimoe", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe"}
+    | {"smollm3", "starcoder2"}
+)
+"""Model types that keep all tokens even in layers whose attention slides."""
+
+_PATTERNS = {"gemma3_text": 6, "cohere2": 4, "gpt_oss": 2}
+"""Every how many layers one keeps all tokens, where the config leaves it out."""
+
+_LATENT_AS_HEADS = frozenset({"minicpm3", "deepseek_v2", "youtu_llm"})
+"""Model types with latent attention that cache the expanded keys and values."""
+
+_FULL = ("full_attention", "attention", "global_attention", "full", "global", "*", "G")
+_SLIDING = ("sliding_attention", "chunked_attention", "local", "sliding", "L")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The sizes of a decoder that its memory depends on."""
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: float
+    """Mean over the layers that keep keys and values."""
+    key_dim: int
+    value_dim: int
+    inner: int = 0
+    vocab: int = 0
+    full_layers: int | None = None
+    """Layers whose cache grows with the text; None for all."""
+    sliding_layers: int = 0
+    window: int = 0
+    state_values: int = 0
+    """Values of recurrent state of one sequence, over all layers."""
+    latent: int = 0
+    """Values a layer caches per token in latent attention, 0 in ordinary attention."""
+
+    @property
+    def token_values(self) -> float:
+        """Values that one layer caches per token."""
+        return self.latent or self.kv_heads * (self.key_dim + self.value_dim)
+
+
+def read_geometry(path: Path, *, float32: bool, chunk: int = CHUNK) -> Geometry:
+    """Estimate the geometry of the model at `path`.
+
+    `path` is a model directory with config.json, or a GGUF file. `float32` says that
+    the weights will be dequantised to float32, as on the CPU; `chunk` is the number
+    of prompt tokens read in one step. Raises `Refused` for a path that is missing,
+    files that are damaged, and models that the engine cannot run.
+    """
+    if path.is_dir():
+        return _of_directory(path, float32, chunk)
+    if not path.exists():
+        raise Refused(
+            [
+                Problem(
+                    "there is no such file or directory",
+                    where=str(path),
+                    hint="give a GGUF file or a directory with config.json and weights",
+                )
+            ]
+        )
+    header = read_header(path)
+    check_gguf(path, header)
+    return _of_gguf(path, header, float32, chunk)
+
+
+def kv_bytes_per_token(shape: Shape, width: int) -> int:
+    """Bytes of keys and values that one token takes, over all layers that keep it."""
+    layers = shape.layers if shape.full_layers is None else shape.full_layers
+    return round(layers * shape.token_values * width)
+
+
+def fixed_bytes_per_slot(shape: Shape, width: int) -> int:
+    """Bytes of one slot that do not grow with its text: windows and states."""
+    windows = shape.sliding_layers * shape.window * shape.token_values
+    return round(windows * width) + shape.state_values * 4
+
+
+def work_bytes(shape: Shape, width: int, *, chunk: int, scores: int) -> int:
+    """Working memory of one step that reads `chunk` tokens.
+
+    Per token, in values of `width` bytes: four times the hidden size (the residual
+    and its copies), three times the inner size of the MLP, all queries, keys and
+    values, and the logits; and the attention scores of all heads over `scores` cells,
+    which only exist where the attention is not one fused kernel.
+    """
+    per_token = 4 * shape.hidden + 3 * shape.inner + shape.vocab
+    per_token += shape.heads * shape.key_dim + round(2 * shape.kv_heads) * shape.key_dim
+    return chunk * (per_token + shape.heads * scores) * width
+
+
+def check_gguf(path: Path, header: Header) -> None:
+    """Raises `Refused` for a sound GGUF file that the engine cannot run."""
+    architecture = header.metadata.get("general.architecture")
+    if architecture not in GGUF_ARCHITECTURES:
+        raise _refused(
+            path,
+            f"GGUF architecture `{architecture}` is not supported, only "
+            + ", ".join(f"`{name}`" for name in GGUF_ARCHITECTURES),
+            "use the same model in MLX's format",
+        )
+    if header.metadata.get("split.count", 1) not in (0, 1):
+        raise _refused(
+            path,
+            "the model is split over several GGUF files, which is not supported",
+            "join them with `llama-gguf-split --merge`",
+        )
+    if header.metadata.get(f"{architecture}.expert_count", 0):
+        raise _refused(
+            path,
+            "GGUF models with experts are not supported",
+            "use the same model in MLX's format",
+        )
+    for tensor in header.tensors:
+        if tensor.kind not in GGUF_KINDS:
+            raise _refused(
+                path,
+                f"tensor {tensor.name} is stored as {tensor.kind}, which is not "
+                "supported (" + ", ".join(sorted(GGUF_KINDS)) + " are)",
+                "convert the model to Q8_0 or Q4_1",
+            )
+
+
+def _of_gguf(path: Path, header: Header, float32: bool, chunk: int) -> Geometry:
+    fields = header.metadata
+    arch = fields["general.architecture"]
+
+    def field(name: str, default: float = 0) -> float:
+        value = fields.get(f"{arch}.{name}", default)
+        numbers = value if isinstance(value, list) else [value]
+        if not all(isinstance(n, int | float) and isfinite(n) for n in numbers or [""]):
+            hint = "the file is damaged: get it again"
+            raise _refused(path, f"{arch}.{name} is {value!r}, no number", hint)
+        # Some models give a number for each layer.
+        return sum(numbers) / len(numbers)
+
+    layers, hidden = int(field("block_count")), int(field("embedding_length"))
+    heads = field("attention.head_count")
+    kv_heads = field("attention.head_count_kv", heads)
+    head_dim = int(hidden / heads) if heads else 0
+    tokens = fields.get("tokenizer.ggml.tokens", ())
+    if not isinstance(tokens, Skipped):
+        tokens = Skipped(len(tokens) if isinstance(tokens, list) else 0)
+    shape = Shape(
+        layers=layers,
+        hidden=hidden,
+        heads=round(heads),
+        kv_heads=kv_heads,
+        key_dim=int(field("attention.key_length", head_dim)),
+        value_dim=int(field("attention.value_length", head_dim)),
+        inner=round(field("feed_forward_length")),
+        vocab=tokens.length,
+    )
+    weights = sum(
+        t.size * 4 if float32 else _loaded_bytes(t.kind, t.size) for t in header.tensors
+    )
+    trained = int(field("context_length")) or None
+    return _geometry(shape, weights, trained, 4 if float32 else 2, float32, chunk)
+
+
+def _loaded_bytes(kind: str, values: int) -> int:
+    """Bytes of a GGUF tensor as it is held: float16, or packed in groups that have a
+    float16 scale and bias each."""
+    if kind in _PACKED:
+        bits, group = _PACKED[kind]
+        return values * bits // 8 + values // group * 4
+    return values * 2
+
+
+def _of_directory(path: Path, float32: bool, chunk: int) -> Geometry:
+    config = read_config(path)
+    headers = [read_safetensors_header(file) for file in weight_files(path)]
+    weights = sum(_weights(header, config, float32) for header in headers)
+    text = text_config(config)
+    width = 4 if float32 or _mostly_float32(headers) else 2
+    shape = _shape(path, text)
+    return _geometry(
+        shape, weights, trained_length(text) or None, width, float32, chunk
+    )
+
+
+def _geometry(
+    shape: Shape,
+    weights: int,
+    trained: int | None,
+    width: int,
+    unfused: bool,
+    chunk: int,
+) -> Geometry:
+    scores = min(trained or 0, 8192) if unfused else 0
+    return Geometry(
+        n_ctx_train=trained,
+        kv_bytes_per_token=kv_bytes_per_token(shape, width),
+        fixed_bytes_per_slot=fixed_bytes_per_slot(shape, width),
+        weight_bytes=weights,
+        work_bytes=work_bytes(shape, width, chunk=chunk, scores=scores),
+    )
+
+
+def _shape(path: Path, config: Mapping[str, Any]) -> Shape:
+    layers = _int(config, "num_hidden_layers", "n_layer", "n_layers", "num_layers")
+    hidden = _int(config, "hidden_size", "n_embd", "d_model", "model_dim", "dim")
+    if not layers or not hidden:
+        raise _refused(
+            path / "config.json",
+            "says neither how many layers the model has nor how wide they are",
+            "this is not the config of a language model",
+        )
+    heads = _int(config, "num_attention_heads", "n_head", "n_heads", "num_heads")
+    kv_heads = _int(config, "num_key_value_heads", "n_kv_heads", "num_kv_heads")
+    if config.get("multi_query"):
+        kv_heads = kv_heads or 1
+    kv_heads = kv_heads or heads
+    head_dim = _int(config, "head_dim") or (hidden // heads if heads else 0)
+    kind = str(config.get("model_type"))
+    key_dim, value_dim, latent = head_dim, head_dim, 0
+    if rank := _int(config, "kv_lora_rank"):
+        rope = _int(config, "qk_rope_head_dim")
+        if kind in _LATENT_AS_HEADS:
+            key_dim = _int(config, "qk_nope_head_dim") + rope
+            value_dim = _int(config, "v_head_dim") or key_dim
+            kv_heads = heads
+        else:
+            # Some keep the keys of an index beside the latent, and keep them twice.
+            latent = rank + rope + 2 * _int(config, "index_head_dim")
+    full, sliding = _layer_kinds(config, layers, kind)
+    return Shape(
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=kv_heads,
+        key_dim=key_dim,
+        value_dim=value_dim,
+        inner=_int(config, "intermediate_size", "n_inner", "ffn_dim"),
+        vocab=_int(config, "vocab_size"),
+        full_layers=full,
+        sliding_layers=sliding,
+        window=_int(config, "sliding_window", "attention_chunk_size"),
+        state_values=(layers - full - sliding) * _state_values(config),
+        latent=latent,
+    )
+
+
+def _layer_kinds(config: Mapping[str, Any], layers: int, kind: str) -> tuple[int, int]:
+    """How many layers keep all tokens, and how many a window of them."""
+    if kind in _STATELESS:
+        return 0, 0
+    if kind in _ALWAYS_FULL:
+        return layers, 0
+    window = _int(config, "sliding_window", "attention_chunk_size")
+    for key in ("layer_types", "layers_block_type", "block_types"):
+        if isinstance(types := config.get(key), list) and types:
+            names = [str(types[i % len(types)]) for i in range(layers)]
+            return _count(names)
+    if isinstance(pattern := config.get("hybrid_override_pattern"), str):
+        return pattern.count("*"), 0
+    linear = config.get("linear_attn_config")
+    if isinstance(linear, dict) and isinstance(linear.get("full_attn_layers"), list):
+        return len(linear["full_attn_layers"]), 0
+    if isinstance(indices := config.get("full_attn_idxs"), list):
+        return len(indices), 0
+    if every := _int(config, "full_attention_interval"):
+        return layers // every, 0
+    if every := _int(config, "attn_layer_period"):
+        offset = _int(config, "attn_layer_offset")
+        return sum(i % every == offset for i in range(layers)), 0
+    pattern = config.get("sliding_window_pattern") or _PATTERNS.get(kind)
+    if window and isinstance(pattern, str) and pattern:
+        return _count([pattern[i % len(pattern)] for i in range(layers)])
+    if window and isinstance(pattern, int) and pattern > 0:
+        return layers // pattern, layers - layers // pattern
+    return layers, 0
+
+
+def _count(names: list[str]) -> tuple[int, int]:
+    full = sum(name in _FULL for name in names)
+    return full, sum(name in _SLIDING for name in names)
+
+
+def _state_values(config: Mapping[str, Any]) -> int:
+    """Values of the recurrent state of one layer, 0 where none is known."""
+    if heads := _int(config, "linear_num_value_heads"):
+        key, value = "linear_key_head_dim", "linear_value_head_dim"
+        return heads * _int(config, key) * _int(config, value)
+    state = _int(config, "ssm_state_size", "mamba_d_state", "state_size")
+    if heads := _int(config, "mamba_num_heads", "mamba_n_heads"):
+        return heads * _int(config, "mamba_head_dim", "mamba_d_head") * state
+    expand = _int(config, "mamba_expand", "expand") or 2
+    return expand * _int(config, "hidden_size", "d_model") * state
+
+
+def _weights(
+    header: Mapping[str, Any], config: Mapping[str, Any], float32: bool
+) -> int:
+    """Bytes that the tensors of one weight file take once they are loaded."""
+    if float32:
+        return _float32_bytes(header, config)
+    return sum(_nbytes(entry) for entry in header.values())
+
+
+def _mostly_float32(headers: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the model computes in float32, by the type of most of its floats."""
+    by_type: dict[str, int] = {}
+    for header in headers:
+        for entry in header.values():
+            if entry["dtype"] in ("F32", "F16", "BF16"):
+                count = by_type.get(entry["dtype"], 0)
+                by_type[entry["dtype"]] = count + _values(entry["shape"])
+    return bool(by_type) and max(by_type, key=by_type.__getitem__) == "F32"
+
+
+def _float32_bytes(header: Mapping[str, Any], config: Mapping[str, Any]) -> int:
+    """Bytes of a file's tensors as float32; packed words count as what they hold."""
+    quantization = config.get("quantization") or config.get("quantization_config")
+    if not isinstance(quantization, dict):
+        quantization = {}
+    total = 0
+    for name, entry in header.items():
+        base, _, part = name.rpartition(".")
+        scales = header.get(f"{base}.scales")
+        if scales is None:
+            total += _values(entry["shape"]) * 4
+        elif part == "weight":
+            own = quantization.get(base)
+            group = (own if isinstance(own, dict) else quantization).get(
+                "group_size", 64
+            )
+            total += _values(scales["shape"]) * int(group) * 4
+    return total
+
+
+def _nbytes(entry: Mapping[str, Any]) -> int:
+    begin, end = entry["data_offsets"]
+    return int(end) - int(begin)
+
+
+def _values(shape: list[int]) -> int:
+    total = 1
+    for axis in shape:
+        total *= int(axis)
+    return total
+
+
+def _int(config: Mapping[str, Any], *names: str) -> int:
+    """The first of these keys that holds a positive number, else 0."""
+    for name in names:
+        value = config.get(name)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+    return 0
+
+
+def _refused(path: Path, what: str, hint: str) -> Refused:
+    return Refused([Problem(what, where=str(path), hint=hint)])
