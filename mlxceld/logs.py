@@ -1,0 +1,215 @@
+"""The log: one stream of events, for people on a terminal and as JSON lines elsewhere.
+
+Every event has a constant name, listed here, and may carry a `message`, the sentence a
+person reads. JSON lines hold name, message and fields; on a terminal the message stands
+alone where there is one, since it says what the fields say.
+
+What a user sends (prompts, answers, headers, keys) is never logged. Two rules keep
+libraries to that: their loggers stay at warning whatever the level is, because HTTP
+clients log headers at debug, and tracebacks are written without local variables.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import MutableMapping
+from enum import StrEnum
+from typing import Any, TextIO
+
+import structlog
+from structlog.typing import Processor
+
+from mlxceld.problems import Problem, Refused
+
+
+class Event(StrEnum):
+    """Names of events; scripts may rely on them."""
+
+    STARTING = "starting"
+    CONFIG_NOTE = "config_note"
+    CONFIG_WARNING = "config_warning"
+    PLAN = "plan"
+    DEFAULT_FLIP = "default_flip"
+    BOUND = "bound"
+    LOADING = "loading"
+    LOADED = "loaded"
+    LOAD_FAILED = "load_failed"
+    LISTENING = "listening"
+    ENGINE_LOST = "engine_lost"
+    RELOAD = "reload"
+    DRAINING = "draining"
+    DRAIN_CUT = "drain_cut"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+_LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+
+_OWN = "mlxceld"
+
+_MARK = "_mlxceld_handler"
+"""Set on the handlers made here, so that a second set-up replaces just those."""
+
+
+def get(name: str = _OWN) -> structlog.stdlib.BoundLogger:
+    """The logger called `name`, which should start with `mlxceld`."""
+    logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
+    return logger
+
+
+def set_up(
+    level: str = "info",
+    style: str = "auto",
+    file: str | None = None,
+    *,
+    stream: TextIO | None = None,
+) -> None:
+    """Send all logging of this process to `stream` (stderr), and to `file` as well.
+
+    `level` is debug, info, warning or error. `style` is console, json, or auto:
+    console where the stream is a terminal; a file gets JSON lines unless the style is
+    console. May be called again; the last call counts.
+
+    Raises `Refused` when the file cannot be written.
+    """
+    stream = stream or sys.stderr
+    handlers: list[logging.Handler] = [logging.StreamHandler(stream)]
+    terminal = stream.isatty()
+    handlers[0].setFormatter(
+        _console(colors=terminal) if _for_people(style, terminal) else _json()
+    )
+    if file:
+        handlers.append(_file_handler(file))
+        people = _for_people(style, terminal=False)
+        handlers[1].setFormatter(_console(colors=False) if people else _json())
+
+    root = logging.getLogger()
+    for old in [h for h in root.handlers if hasattr(h, _MARK)]:
+        root.removeHandler(old)
+        old.close()
+    for handler in handlers:
+        setattr(handler, _MARK, True)
+        root.addHandler(handler)
+    wanted = _LEVELS[level]
+    root.setLevel(max(wanted, logging.WARNING))
+    logging.getLogger(_OWN).setLevel(wanted)
+    # Our own lines say what uvicorn's do; it logs one line for each request otherwise.
+    logging.getLogger("uvicorn").setLevel(max(wanted, logging.WARNING))
+    logging.getLogger("uvicorn.access").disabled = True
+    logging.captureWarnings(True)
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *_shared(),
+            structlog.stdlib.PositionalArgumentsFormatter(),
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+
+
+def _for_people(style: str, terminal: bool) -> bool:
+    return terminal if style == "auto" else style == "console"
+
+
+def _file_handler(file: str) -> logging.Handler:
+    """A handler that notices when the file is moved away, as logrotate does."""
+    from logging.handlers import WatchedFileHandler
+
+    try:
+        return WatchedFileHandler(file, encoding="utf-8")
+    except OSError as error:
+        raise Refused(
+            [
+                Problem(
+                    f"the log file `{file}` cannot be written: {error.strerror}",
+                    where="logging.file",
+                    hint="name a file in a folder that exists and is writable",
+                )
+            ]
+        ) from error
+
+
+def _shared() -> list[Processor]:
+    """What is added to every event, ours or a library's."""
+    return [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+
+
+def _formatter(*last: Processor) -> logging.Formatter:
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[*_shared(), _from_a_library],
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+    )
+
+
+def _json() -> logging.Formatter:
+    return _formatter(
+        structlog.processors.format_exc_info,
+        _in_order,
+        structlog.processors.JSONRenderer(default=str, ensure_ascii=False),
+    )
+
+
+def _console(*, colors: bool) -> logging.Formatter:
+    renderer = structlog.dev.ConsoleRenderer(
+        colors=colors,
+        pad_event_to=0,
+        exception_formatter=structlog.dev.plain_traceback,
+    )
+    return _formatter(_short_time, _message_alone, renderer)
+
+
+def _from_a_library(
+    logger: Any, method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """Give a library's sentence the shape of ours: a name, and a message."""
+    record: logging.LogRecord = event["_record"]
+    event["message"] = str(event["event"])
+    event["event"] = record.name
+    return event
+
+
+_FIRST = ("timestamp", "level", "event", "message")
+
+
+def _in_order(
+    logger: Any, method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """Put first what every line has, so that columns line up for the eye."""
+    head = {key: event[key] for key in _FIRST if key in event}
+    return {**head, **event}
+
+
+def _message_alone(
+    logger: Any, method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    message = event.get("message")
+    if message is None:
+        return event
+    kept = {k: v for k, v in event.items() if k in _BESIDE_A_MESSAGE}
+    return {**kept, "event": message}
+
+
+_BESIDE_A_MESSAGE = frozenset({"timestamp", "level", "exc_info", "stack_info"})
+
+
+def _short_time(
+    logger: Any, method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """Leave the time of day, in UTC: a terminal shows one session."""
+    stamp = event.get("timestamp")
+    if isinstance(stamp, str) and "T" in stamp:
+        event["timestamp"] = stamp.split("T", 1)[1][:8]
+    return event

@@ -1,0 +1,298 @@
+"""From resolved settings to a served model, and back down without losing an answer.
+
+Sockets are bound first, then the engine loads behind them: a health check gets its 503
+from the first moment. SIGTERM and SIGINT drain: no new connections, running requests
+get `server.drain_timeout` seconds, what is left then ends with an error. A second
+signal ends at once. SIGHUP reads the configuration again and says what a restart would
+change. When the front goes, however it goes, the engine sees its socket close and goes
+too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from mlxceld import logs
+from mlxceld.engine import messages
+from mlxceld.engine.client import EngineClient, LoadError
+from mlxceld.exits import Exit
+from mlxceld.logs import Event
+from mlxceld.problems import Problem, Refused
+from mlxceld.service import startup
+from mlxceld.service.sockets import Listener, listen
+from mlxceld.settings import Settings
+
+if TYPE_CHECKING:
+    from mlxceld.config import Resolved
+
+_log = logs.get("mlxceld.service")
+
+_QUIET = 2.0
+"""Seconds that connections get to close once no request runs any more."""
+
+_STEP = 0.05
+"""Seconds between two looks at a drain."""
+
+
+def run(resolved: Resolved) -> int:
+    """Serve until told to stop; returns the exit status.
+
+    Problems that are found before the daemon serves are written to stderr in the words
+    of the command line, later ones to the log.
+    """
+    settings = resolved.settings
+    try:
+        logs.set_up(
+            settings.logging.level, settings.logging.format, settings.logging.file
+        )
+        startup.tell(resolved)
+        geometry = startup.estimate(settings)
+        said = startup.tell_plan(startup.check_plan(settings, geometry))
+        startup.tell_flips(resolved, geometry)
+        load = startup.load_message(settings)
+    except Refused as refused:
+        return _refuse(refused, Exit.CONFIG)
+    if settings.model.hf_token:
+        # The engine inherits it; a command line would show it to everybody.
+        os.environ["HF_TOKEN"] = settings.model.hf_token
+    return asyncio.run(serve(settings, load, said=said))
+
+
+async def serve(
+    settings: Settings,
+    load: messages.Load,
+    command: Sequence[str] | None = None,
+    *,
+    said: frozenset[str] = frozenset(),
+) -> int:
+    """Listen, load and serve until a signal or a failure; returns the exit status.
+
+    `command` starts another engine process than ours; `said` are lines of the plan
+    that the log has already. Must run on the main thread, where signals arrive.
+    """
+    try:
+        listeners = listen(settings.server.host, settings.server.port)
+    except Refused as refused:
+        return _refuse(refused, Exit.FAILURE)
+    try:
+        daemon = Daemon(settings, load, listeners, command, said)
+        return await daemon.run()
+    except Refused as refused:
+        # A key file or a chat template that cannot be used.
+        return _refuse(refused, Exit.CONFIG)
+    finally:
+        for listener in listeners:
+            listener.close()
+
+
+def _refuse(refused: Refused, status: Exit) -> int:
+    for problem in refused.problems:
+        sys.stderr.write(problem.render() + "\n")
+    return status
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without signal handlers: it would drop the second of two signals."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class Daemon:
+    """One life of the daemon: an HTTP server, an engine, and the signals."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        load: messages.Load,
+        listeners: Sequence[Listener],
+        command: Sequence[str] | None = None,
+        said: frozenset[str] = frozenset(),
+    ) -> None:
+        # Litestar and its dependencies take a third of a second to import.
+        from mlxceld.api.app import build_app
+
+        self._settings = settings
+        self._listeners = listeners
+        self._said = said
+        self._client = EngineClient(load, command, on_change=self._engine_changed)
+        self._server = _Server(
+            uvicorn.Config(
+                build_app(settings, self._client),
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                lifespan="auto",
+                ws="none",
+            )
+        )
+        self._stop = asyncio.Event()
+        self._loaded = False
+        self._doing = ""
+
+    async def run(self) -> int:
+        """Serve until a signal or a failure; returns the exit status."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._told_to_stop, number)
+        loop.add_signal_handler(signal.SIGHUP, self._told_to_reload)
+        sockets = [listener.sock for listener in self._listeners]
+        serving = asyncio.create_task(self._server.serve(sockets), name="http")
+        for listener in self._listeners:
+            _log.info(
+                Event.BOUND,
+                message=f"{listener.url} answers 503 until the model is loaded",
+                url=listener.url,
+            )
+        status = Exit.FAILURE
+        try:
+            await self._client.start()
+            status = await self._until_the_end(serving)
+        finally:
+            await self._drain(serving)
+        _log.info(Event.STOPPED, message="stopped", status=int(status))
+        return status
+
+    async def _until_the_end(self, serving: asyncio.Task[None]) -> Exit:
+        """Wait for the first thing that ends the daemon, and say what it was."""
+        stopping = asyncio.create_task(self._stop.wait(), name="stop")
+        loading = asyncio.create_task(self._client.wait_ready(), name="loading")
+        lost = asyncio.create_task(self._client.wait_ended(), name="lost")
+        ends: set[asyncio.Task[None] | asyncio.Task[bool]] = {serving, stopping, lost}
+        first = asyncio.FIRST_COMPLETED
+        try:
+            await asyncio.wait(ends | {loading}, return_when=first)
+            if lost.done():
+                # A model that cannot be loaded ends both, in no fixed order.
+                await asyncio.wait({loading}, timeout=_STEP)
+            if loading.done() and not stopping.done():
+                try:
+                    self._announce(loading.result())
+                except LoadError as error:
+                    return _load_failed(error)
+                await asyncio.wait(ends, return_when=first)
+            if stopping.done():
+                return Exit.OK
+            if serving.done():
+                _log.error(
+                    Event.FAILED,
+                    message=f"the HTTP server ended by itself: {serving.exception()}",
+                )
+                return Exit.FAILURE
+            return self._gave_up(lost)
+        finally:
+            for task in (stopping, loading, lost):
+                task.cancel()
+            await asyncio.gather(stopping, loading, lost, return_exceptions=True)
+
+    def _announce(self, ready: messages.Ready) -> None:
+        startup.tell_plan(ready.plan, self._said)
+        if not ready.model.batched:
+            _log.warning(
+                Event.LOADED,
+                message="rows are decoded one at a time: " + ready.model.decode_note,
+            )
+        self._loaded = True
+        for listener in self._listeners:
+            _log.info(
+                Event.LISTENING,
+                message=f"listening on {listener.url}",
+                url=listener.url,
+                slots=ready.plan.slots,
+                n_ctx=ready.plan.slot_ctx,
+            )
+
+    def _engine_changed(self) -> None:
+        """Log what the engine does: phases of loading, a crash, the way back."""
+        client = self._client
+        if client.state == "loading" and self._loaded:
+            self._loaded = False
+            _log.error(
+                Event.ENGINE_LOST,
+                message="the engine ended unexpectedly, it is started again",
+                restarts=client.restarts,
+            )
+        elif client.state == "ready" and client.restarts and not self._loaded:
+            self._loaded = True
+            _log.warning(Event.LOADED, message="the engine is back")
+        doing = client.loading.doing if client.loading else ""
+        if doing and doing != self._doing:
+            _log.info(Event.LOADING, message=doing)
+        self._doing = doing
+
+    def _gave_up(self, lost: asyncio.Task[None]) -> Exit:
+        """Say why there is no engine any more; `lost` is over."""
+        if (error := lost.exception()) is not None:
+            _log.error(
+                Event.LOAD_FAILED, message=f"the engine cannot be started: {error}"
+            )
+            return Exit.FAILURE
+        failure = self._client.failure
+        what = failure.what if failure else "the engine ended"
+        _log.error(Event.FAILED, message=f"{what}, giving up")
+        return Exit.SOFTWARE
+
+    async def _drain(self, serving: asyncio.Task[None]) -> None:
+        """Let running requests finish, then end those that would not."""
+        self._server.should_exit = True
+        loop = asyncio.get_running_loop()
+        patience = self._settings.server.drain_timeout
+        running = self._client.running
+        if running:
+            _log.info(
+                Event.DRAINING,
+                message=f"waiting up to {patience:g} seconds for {running} "
+                f"request{'s' if running > 1 else ''} to end",
+                running=running,
+            )
+        deadline = loop.time() + patience
+        quiet_since: float | None = None
+        while not serving.done() and (now := loop.time()) < deadline:
+            if self._client.running:
+                quiet_since = None
+            elif now - (quiet_since := quiet_since or now) > _QUIET:
+                break
+            await asyncio.sleep(_STEP)
+        if left := self._client.running:
+            _log.warning(
+                Event.DRAIN_CUT,
+                message=f"{left} request{'s' if left > 1 else ''} did not end in time",
+                running=left,
+            )
+        # What still runs gets an error from here, and time to send it.
+        # An engine that never started has nothing to stop, and says so again.
+        await asyncio.gather(self._client.stop(), return_exceptions=True)
+        await asyncio.wait({serving}, timeout=_QUIET)
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+
+    def _told_to_stop(self, number: int) -> None:
+        if self._stop.is_set():
+            _log.warning(Event.STOPPED, message="told to stop twice: stopping at once")
+            for listener in self._listeners:
+                listener.close()
+            # The engine ends when its socket closes, which the system does for us.
+            os._exit(Exit.FAILURE)
+        _log.info(
+            Event.DRAINING, message=f"{signal.Signals(number).name}: no new requests"
+        )
+        self._stop.set()
+
+    def _told_to_reload(self) -> None:
+        startup.tell_reload(self._settings)
+
+
+def _load_failed(error: LoadError) -> Exit:
+    problem = Problem(error.what, hint=error.hint)
+    _log.error(Event.LOAD_FAILED, message=problem.render())
+    return Exit.CONFIG if error.config else Exit.FAILURE

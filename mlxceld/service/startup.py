@@ -1,0 +1,156 @@
+"""What the daemon says and checks before it serves, and what it would say on reload.
+
+All of it is worked out in the front, without MLX: a plan that cannot be is refused
+within a moment, not after a model was loaded. The engine makes the plan again from
+what it measures, and that one counts.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from mlxceld import __version__, config, flips, logs
+from mlxceld.backend import will_be_float32
+from mlxceld.engine import messages
+from mlxceld.geometry import read_geometry
+from mlxceld.logs import Event
+from mlxceld.memory import memory_limit_bytes
+from mlxceld.options import OPTIONS
+from mlxceld.plan import Geometry, Plan, make_plan
+from mlxceld.problems import Refused
+from mlxceld.settings import Settings
+
+_log = logs.get("mlxceld.service")
+
+_ANY_MODEL = Geometry(n_ctx_train=1 << 40)
+"""Stands for a model that is not on this disk: refuses nothing by its size."""
+
+
+def tell(resolved: config.Resolved) -> None:
+    """Log the version, the files read, overrides, ignored names and warnings."""
+    files = ", ".join(str(file) for file in resolved.files) or "no file"
+    _log.info(
+        Event.STARTING,
+        message=f"mlxceld {__version__}, configured by {files}",
+        version=__version__,
+        files=[str(file) for file in resolved.files],
+    )
+    for override in resolved.overrides:
+        _log.info(Event.CONFIG_NOTE, message=override.render())
+    if resolved.ignored_line:
+        _log.info(Event.CONFIG_NOTE, message=resolved.ignored_line)
+    for problem in resolved.warnings:
+        _log.warning(Event.CONFIG_WARNING, message=problem.render())
+
+
+def estimate(settings: Settings) -> Geometry | None:
+    """The geometry that the model's files tell; None when they are elsewhere.
+
+    Raises `Refused` for a model that cannot be read.
+    """
+    if settings.model.path is None:
+        return None
+    return read_geometry(
+        Path(settings.model.path).expanduser(),
+        float32=will_be_float32(settings.engine.device, settings.engine.dequantize),
+        chunk=settings.engine.batch_size,
+    )
+
+
+def check_plan(settings: Settings, geometry: Geometry | None) -> Plan | None:
+    """The plan as estimated; None when nothing is known of the model.
+
+    Raises `Refused` for contradictions, for a share below the floor and for a plan
+    above the memory limit.
+    """
+    wish = config.wish(settings)
+    if geometry is None:
+        make_plan(wish, _ANY_MODEL)
+        return None
+    return make_plan(wish, geometry, memory_limit_bytes(settings.engine.memory_limit))
+
+
+def tell_flips(resolved: config.Resolved, geometry: Geometry | None) -> None:
+    """Warn of defaults that will change what this configuration gets."""
+    is_set = {option.key: resolved.is_set(option.key) for option in OPTIONS}
+    wish = config.wish(resolved.settings)
+    for announcement in flips.announcements(wish, is_set, geometry):
+        if announcement.weight == "warning":
+            _log.warning(
+                Event.DEFAULT_FLIP,
+                message="\n  ".join(announcement.lines),
+                flip=announcement.flip.id,
+            )
+
+
+def tell_plan(plan: Plan | None, said: frozenset[str] = frozenset()) -> frozenset[str]:
+    """Log a plan, except for the lines in `said`; returns all that is said by now."""
+    if plan is None:
+        return said
+    for note in plan.notes:
+        if note not in said:
+            _log.warning(Event.PLAN, message=note)
+    lines = tuple(plan.lines())
+    for line in lines:
+        if line not in said:
+            _log.info(Event.PLAN, message=line)
+    return said | set(plan.notes) | set(lines)
+
+
+def load_message(settings: Settings) -> messages.Load:
+    """What the engine is told to load."""
+    model, engine = settings.model, settings.engine
+    path = str(Path(model.path).expanduser()) if model.path else ""
+    return messages.Load(
+        source=messages.ModelSource(path, model.hf_repo or "", model.offline),
+        wish=config.wish(settings),
+        memory_limit=memory_limit_bytes(engine.memory_limit),
+        device=engine.device,
+        dequantize=engine.dequantize,
+        prefill_chunk=engine.batch_size,
+        queue_size=settings.server.queue_size,
+        slot_prompt_similarity=engine.slot_prompt_similarity,
+    )
+
+
+def changes(old: Settings, new: Settings) -> Iterator[str]:
+    """One line for each option that differs, secrets masked."""
+    for option in OPTIONS:
+        before = getattr(getattr(old, option.table), option.name)
+        after = getattr(getattr(new, option.table), option.name)
+        if before != after:
+            was, is_now = (
+                "unset" if value is None else config.shown(option, value)
+                for value in (before, after)
+            )
+            yield f"{option.key}: {was} becomes {is_now}"
+
+
+def tell_reload(
+    running: Settings,
+    argv: Sequence[str] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> None:
+    """Read the configuration again and log what a restart would change.
+
+    `argv` and `environ` are those of the process unless they are given.
+    """
+    argv = sys.argv[1:] if argv is None else argv
+    environ = os.environ if environ is None else environ
+    try:
+        wanted = config.resolve(argv, environ).settings
+        check_plan(wanted, estimate(wanted))
+    except Refused as refused:
+        _log.error(
+            Event.RELOAD,
+            message=f"the configuration is wrong, a restart would fail\n{refused}",
+        )
+        return
+    lines = list(changes(running, wanted))
+    for line in lines:
+        _log.warning(Event.RELOAD, message=f"{line} (takes a restart)")
+    if not lines:
+        _log.info(Event.RELOAD, message="the configuration has not changed")

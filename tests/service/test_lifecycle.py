@@ -1,0 +1,352 @@
+"""Start, signals, drain and death, on real processes with the scripted engine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.tiny import tiny_model_dir
+
+ROOT = Path(__file__).parent.parent.parent
+PATIENCE = 30.0
+"""Seconds for anything to happen; two busy cores are slow to start a process."""
+
+
+class Daemon:
+    """A running daemon and the events it has logged."""
+
+    def __init__(self, *command: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", *command],
+            cwd=ROOT,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.events: list[dict[str, Any]] = []
+        self.other: list[str] = []
+        self._lines: queue.Queue[str | None] = queue.Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self._lines.put(line)
+        self._lines.put(None)
+
+    def wait_for(self, event: str) -> dict[str, Any]:
+        """The next event of this name; fails when the log ends before."""
+        end = time.monotonic() + PATIENCE
+        while (left := end - time.monotonic()) > 0:
+            with contextlib.suppress(queue.Empty):
+                line = self._lines.get(timeout=left)
+                if line is None:
+                    break
+                if not line.startswith("{"):
+                    self.other.append(line)
+                    continue
+                self.events.append(json.loads(line))
+                if self.events[-1]["event"] == event:
+                    return self.events[-1]
+        raise AssertionError(f"no `{event}` in {self.events} {self.other}")
+
+    def ready(self) -> str:
+        """The URL, once the model is loaded."""
+        return str(self.wait_for("listening")["url"])
+
+    def ended(self) -> int:
+        """The exit status, once there is one."""
+        status = self.process.wait(PATIENCE)
+        while (line := self._lines.get(timeout=PATIENCE)) is not None:
+            if line.startswith("{"):
+                self.events.append(json.loads(line))
+            else:
+                self.other.append(line)
+        return status
+
+    def engine(self) -> int:
+        """Process id of the engine."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        if children.exists():
+            return int(children.read_text().split()[0])
+        listed = subprocess.run(
+            ["pgrep", "-P", str(self.process.pid)], capture_output=True, check=True
+        )
+        return int(listed.stdout.split()[0])
+
+
+@contextlib.contextmanager
+def daemon(*command: str, **wanted: Any) -> Iterator[Daemon]:
+    """A daemon with the scripted engine, or the one that `command` starts."""
+    scripted = ("tests.service.daemon", json.dumps(wanted))
+    one = Daemon(*(command or scripted))
+    try:
+        yield one
+    finally:
+        one.process.kill()
+        one.process.wait()
+
+
+def is_gone(pid: int) -> bool:
+    """Whether the process ends within ten seconds."""
+    for _ in range(200):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        # A process nobody waits for stays listed as a zombie in some containers.
+        stat = Path(f"/proc/{pid}/stat")
+        with contextlib.suppress(OSError):
+            if stat.exists() and stat.read_text().rsplit(")", 1)[1].split()[0] == "Z":
+                return True
+        time.sleep(0.05)
+    return False
+
+
+@contextlib.contextmanager
+def streaming(url: str, n_predict: int, prompt: str = "go") -> Iterator[Iterator[str]]:
+    """The data lines of a stream that has begun."""
+    body = {"prompt": prompt, "n_predict": n_predict, "stream": True}
+    with (
+        httpx.Client(timeout=PATIENCE) as client,
+        client.stream("POST", f"{url}/completion", json=body) as response,
+    ):
+        assert response.status_code == 200
+        lines = (line for line in response.iter_lines() if line.startswith("data: "))
+        next(lines)
+        yield lines
+
+
+def test_health_says_503_from_the_first_moment_and_200_once_the_model_is_loaded() -> (
+    None
+):
+    with daemon(script={"load_seconds": 1.5}) as one:
+        url = one.wait_for("bound")["url"]
+        early = httpx.get(f"{url}/health", timeout=PATIENCE)
+        assert early.status_code == 503
+        assert early.json()["error"]["message"] == "Loading model"
+        listening = one.wait_for("listening")
+        assert listening["message"] == f"listening on {url}"
+        assert httpx.get(f"{url}/health", timeout=PATIENCE).status_code == 200
+
+
+def test_the_plan_is_in_the_log_in_words() -> None:
+    with daemon(
+        engine={"mode": "llama-compat", "ctx_size": 4096, "parallel": 4}
+    ) as one:
+        listening = one.wait_for("listening")
+        plan = [e["message"] for e in one.events if e["event"] == "plan"]
+        assert "4 slots of 1024 tokens each, 4096 in all (mode llama-compat)" in plan
+        assert (listening["slots"], listening["n_ctx"]) == (4, 1024)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_a_running_stream_finish(number: signal.Signals) -> None:
+    with daemon(script={"step_seconds": 0.02}) as one:
+        url = one.ready()
+        engine = one.engine()
+        with streaming(url, 60) as lines:
+            one.process.send_signal(number)
+            last = json.loads(list(lines)[-1].removeprefix("data: "))
+        assert last["stop"] is True
+        assert last["tokens_predicted"] == 60
+        assert one.ended() == 0
+        assert is_gone(engine)
+
+
+def test_ctrl_c_in_a_terminal_lets_a_running_stream_finish(tmp_path: Path) -> None:
+    """A terminal sends SIGINT to the engine too."""
+    path = tiny_model_dir(tmp_path / "tiny")
+    flags = ["--port", "0", "-c", "1024", "--ignore-eos"]
+    with daemon("mlxceld.cli", "-m", str(path), *flags) as one:
+        url = one.ready()
+        with streaming(url, 300) as lines:
+            os.killpg(one.process.pid, signal.SIGINT)
+            last = json.loads(list(lines)[-1].removeprefix("data: "))
+        assert last["tokens_predicted"] == 300
+        assert one.ended() == 0
+
+
+def test_no_connection_is_taken_while_requests_finish() -> None:
+    with daemon(script={"step_seconds": 0.02}) as one:
+        url = one.ready()
+        with streaming(url, 100):
+            one.process.send_signal(signal.SIGTERM)
+            one.wait_for("draining")
+            time.sleep(0.5)
+            with pytest.raises(httpx.ConnectError):
+                httpx.get(f"{url}/health", timeout=PATIENCE)
+
+
+def test_a_stream_that_outlasts_the_drain_ends_with_an_error() -> None:
+    with daemon(script={"step_seconds": 0.05}, server={"drain_timeout": 0.5}) as one:
+        url = one.ready()
+        with streaming(url, 900) as lines:
+            began = time.monotonic()
+            one.process.send_signal(signal.SIGTERM)
+            last = json.loads(list(lines)[-1].removeprefix("data: "))
+        assert last["error"]["code"] == 503
+        assert one.ended() == 0
+        assert 0.4 < time.monotonic() - began < 8
+        assert any(event["event"] == "drain_cut" for event in one.events)
+
+
+def test_a_second_signal_ends_at_once() -> None:
+    with daemon(script={"step_seconds": 0.05}) as one:
+        url = one.ready()
+        engine = one.engine()
+        # The stream breaks off without its end, as it must.
+        with contextlib.suppress(httpx.HTTPError), streaming(url, 900):
+            one.process.send_signal(signal.SIGTERM)
+            one.wait_for("draining")
+            one.process.send_signal(signal.SIGTERM)
+            assert one.ended() == 1
+        assert is_gone(engine)
+
+
+def test_a_signal_while_loading_stops_at_once() -> None:
+    with daemon(script={"load_seconds": 60}) as one:
+        one.wait_for("loading")
+        engine = one.engine()
+        began = time.monotonic()
+        one.process.send_signal(signal.SIGTERM)
+        assert one.ended() == 0
+        assert time.monotonic() - began < 8
+        assert is_gone(engine)
+
+
+def test_the_engine_goes_when_the_front_is_killed() -> None:
+    with daemon() as one:
+        one.ready()
+        engine = one.engine()
+        one.process.kill()
+        assert is_gone(engine)
+
+
+def test_an_engine_that_crashes_ends_its_requests_and_comes_back() -> None:
+    with daemon(script={"crash": "boom"}) as one:
+        url = one.ready()
+        body = {"prompt": "boom and more", "n_predict": 5}
+        answer = httpx.post(f"{url}/completion", json=body, timeout=PATIENCE)
+        assert answer.status_code == 500
+        one.wait_for("engine_lost")
+        one.wait_for("loaded")
+        body = {"prompt": "fine", "n_predict": 5}
+        answer = httpx.post(f"{url}/completion", json=body, timeout=PATIENCE)
+        assert answer.status_code == 200
+
+
+def test_hanging_up_does_not_end_the_daemon() -> None:
+    with daemon() as one:
+        url = one.ready()
+        one.process.send_signal(signal.SIGHUP)
+        one.wait_for("reload")
+        assert httpx.get(f"{url}/health", timeout=PATIENCE).status_code == 200
+
+
+def test_settings_that_the_engine_refuses_end_with_78() -> None:
+    """The scripted engine finds that 2048 tokens cannot be divided by 5."""
+    engine = {"mode": "llama-compat", "ctx_size": 2048, "parallel": 5}
+    with daemon(engine=engine) as one:
+        failed = one.wait_for("load_failed")
+        for word in ("2048", "5", "409", "raise ctx_size", "lower parallel"):
+            assert word in failed["message"]
+        assert one.ended() == 78
+
+
+def run_and_end(*flags: str) -> subprocess.CompletedProcess[str]:
+    """What a daemon that refuses to start says; it must not take long."""
+    return subprocess.run(
+        [sys.executable, "-m", "mlxceld.cli", "--port", "0", *flags],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+def test_a_share_below_the_floor_ends_with_78_before_the_model_is_loaded(
+    tmp_path: Path,
+) -> None:
+    path = tiny_model_dir(tmp_path / "tiny")
+    done = run_and_end(
+        *("-m", str(path), "--mode", "llama-compat", "-c", "2048", "-np", "5")
+    )
+    assert done.returncode == 78
+    for word in ("2048", "5", "409", "raise ctx_size", "lower parallel"):
+        assert word in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_model_that_is_not_there_ends_with_78_and_its_path(tmp_path: Path) -> None:
+    done = run_and_end("-m", str(tmp_path / "nothing.gguf"))
+    assert done.returncode == 78
+    assert f"{tmp_path}/nothing.gguf" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_log_file_that_cannot_be_written_ends_with_78(tmp_path: Path) -> None:
+    path = tiny_model_dir(tmp_path / "tiny")
+    done = run_and_end("-m", str(path), "--log-file", str(tmp_path / "no" / "d.log"))
+    assert done.returncode == 78
+    assert "logging.file" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ([sys.executable, "-c", "raise SystemExit(3)"], "status 3"),
+        (["/no/such/program"], "cannot be started"),
+    ],
+)
+def test_an_engine_that_cannot_load_ends_the_daemon_with_a_failure(
+    command: list[str], words: str
+) -> None:
+    with daemon(command=command) as one:
+        assert words in one.wait_for("load_failed")["message"]
+        assert one.ended() == 1
+        assert one.other == []
+
+
+def test_a_key_file_that_is_not_there_ends_with_78(tmp_path: Path) -> None:
+    with daemon(server={"api_key_file": str(tmp_path / "keys")}) as one:
+        assert one.ended() == 78
+        assert f"{tmp_path}/keys" in "".join(one.other)
+        assert "Traceback" not in "".join(one.other)
+
+
+def test_a_busy_port_ends_with_1_before_anything_is_loaded() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with daemon(server={"port": port}) as one:
+            assert one.ended() == 1
+            assert f"port {port} of 127.0.0.1 is in use" in "".join(one.other)
+            assert "loading" not in {event["event"] for event in one.events}
+
+
+def test_a_unix_socket_is_served_and_removed(tmp_path: Path) -> None:
+    path = tmp_path / "d.sock"
+    with daemon(server={"host": [str(path)]}) as one:
+        assert one.ready() == f"unix:{path}"
+        transport = httpx.HTTPTransport(uds=str(path))
+        with httpx.Client(transport=transport, timeout=PATIENCE) as client:
+            assert client.get("http://localhost/health").status_code == 200
+        one.process.send_signal(signal.SIGTERM)
+        assert one.ended() == 0
+    assert not path.exists()

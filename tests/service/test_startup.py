@@ -1,0 +1,183 @@
+"""What is said and checked before serving; no process is started here."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlxceld import logs
+from mlxceld.config import resolve
+from mlxceld.plan import Geometry
+from mlxceld.problems import Refused
+from mlxceld.service import startup
+from mlxceld.settings import EngineSettings, ModelSettings, ServerSettings, Settings
+
+SMALL = Geometry(n_ctx_train=8192, kv_bytes_per_token=1024, weight_bytes=1 << 20)
+
+
+@pytest.fixture
+def log() -> Iterator[io.StringIO]:
+    """What is logged, as JSON lines."""
+    root = logging.getLogger()
+    before = list(root.handlers)
+    stream = io.StringIO()
+    logs.set_up("debug", "json", stream=stream)
+    yield stream
+    for handler in [h for h in root.handlers if h not in before]:
+        root.removeHandler(handler)
+    logging.captureWarnings(False)
+
+
+def messages_of(stream: io.StringIO, event: str) -> list[str]:
+    lines: list[dict[str, Any]] = [
+        json.loads(x) for x in stream.getvalue().splitlines()
+    ]
+    return [line["message"] for line in lines if line["event"] == event]
+
+
+def test_ignored_names_are_told_in_one_line(log: io.StringIO) -> None:
+    startup.tell(resolve(["-m", "x", "-ngl", "99", "--mlock"], {}))
+    (line,) = messages_of(log, "config_note")
+    assert line.startswith("ignored here: ")
+    assert "-ngl" in line
+    assert "--mlock" in line
+
+
+def test_an_override_is_told_once_with_both_places(log: io.StringIO) -> None:
+    startup.tell(resolve(["-m", "x", "-c", "4096"], {"LLAMA_ARG_CTX_SIZE": "2048"}))
+    (line,) = messages_of(log, "config_note")
+    for word in ("engine.ctx_size", "4096", "LLAMA_ARG_CTX_SIZE", "2048"):
+        assert word in line
+
+
+def test_a_key_is_never_logged(log: io.StringIO) -> None:
+    environ = {"LLAMA_API_KEY": "from-the-environment"}
+    startup.tell(resolve(["-m", "x", "--api-key", "from-the-flag"], environ))
+    assert "from-the" not in log.getvalue()
+
+
+def test_a_flip_that_changes_what_requests_get_is_told_with_both_numbers(
+    log: io.StringIO,
+) -> None:
+    resolved = resolve(["-m", "x", "-c", "4096", "-np", "4"], {})
+    startup.tell_flips(resolved, SMALL)
+    (text,) = messages_of(log, "default_flip")
+    for word in ("4096", "1024", 'engine.mode = "legacy"', '"llama-compat"'):
+        assert word in text
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["-c", "4096", "-np", "4", "--mode", "legacy"],
+        ["-c", "4096", "-np", "1"],
+        ["-c", "4096"],
+        ["-np", "4"],
+    ],
+)
+def test_no_flip_is_told_where_it_changes_little_or_was_decided(
+    argv: list[str], log: io.StringIO
+) -> None:
+    startup.tell_flips(resolve(["-m", "x", *argv], {}), SMALL)
+    assert messages_of(log, "default_flip") == []
+
+
+def test_the_lines_of_a_plan_are_told_once(log: io.StringIO) -> None:
+    settings = Settings(engine=EngineSettings(ctx_size=1000))
+    plan = startup.check_plan(settings, SMALL)
+    said = startup.tell_plan(plan)
+    assert startup.tell_plan(plan, said) == said
+    told = messages_of(log, "plan")
+    assert told[0] == "1 slot of 1000 tokens (mode legacy)"
+    assert len(told) == len(set(told))
+
+
+def test_contradictions_are_refused_even_when_the_model_is_not_on_this_disk() -> None:
+    engine = EngineSettings(mode="legacy", kv_unified=True)
+    settings = Settings(model=ModelSettings(hf_repo="some/model"), engine=engine)
+    assert startup.estimate(settings) is None
+    with pytest.raises(Refused, match="kv_unified"):
+        startup.check_plan(settings, None)
+
+
+def test_a_context_left_to_the_model_is_no_problem_before_it_is_here() -> None:
+    settings = Settings(model=ModelSettings(hf_repo="some/model"))
+    assert startup.check_plan(settings, None) is None
+
+
+def test_a_model_that_is_not_there_is_refused_with_its_path(tmp_path: Path) -> None:
+    path = tmp_path / "nothing.gguf"
+    with pytest.raises(Refused, match=r"nothing\.gguf"):
+        startup.estimate(Settings(model=ModelSettings(path=str(path))))
+
+
+def test_a_plan_above_the_memory_limit_is_refused() -> None:
+    """8192 tokens of 1 KiB and weights of 1 MiB need 9 MiB."""
+    engine = EngineSettings(ctx_size=8192, memory_limit=9 * 2**20 - 1)
+    with pytest.raises(Refused, match="memory limit"):
+        startup.check_plan(Settings(engine=engine), SMALL)
+    enough = EngineSettings(ctx_size=8192, memory_limit=9 * 2**20)
+    assert startup.check_plan(Settings(engine=enough), SMALL) is not None
+
+
+def test_the_engine_is_told_what_the_settings_say() -> None:
+    settings = Settings(
+        model=ModelSettings(path="/m", offline=True),
+        engine=EngineSettings(
+            mode="llama-compat",
+            ctx_size=8192,
+            parallel=4,
+            batch_size=64,
+            memory_limit=123,
+            slot_prompt_similarity=0.5,
+        ),
+        server=ServerSettings(queue_size=7),
+    )
+    load = startup.load_message(settings)
+    assert (load.source.path, load.source.hf_repo, load.source.offline) == (
+        "/m",
+        "",
+        True,
+    )
+    assert (load.wish.mode, load.wish.ctx_size, load.wish.parallel) == (
+        "llama-compat",
+        8192,
+        4,
+    )
+    assert (load.prefill_chunk, load.queue_size, load.memory_limit) == (64, 7, 123)
+    assert load.slot_prompt_similarity == 0.5
+
+
+def test_a_reload_names_what_a_restart_would_change_and_masks_secrets(
+    log: io.StringIO,
+) -> None:
+    running = resolve(["-hf", "a/b", "-c", "4096"], {}).settings
+    argv = ["-hf", "a/b", "-c", "8192", "-np", "2", "--api-key", "hush"]
+    startup.tell_reload(running, argv, {})
+    told = messages_of(log, "reload")
+    assert "engine.ctx_size: 4096 becomes 8192 (takes a restart)" in told
+    assert "engine.parallel: unset becomes 2 (takes a restart)" in told
+    assert len(told) == 3
+    assert "hush" not in log.getvalue()
+
+
+def test_a_reload_without_changes_says_so(log: io.StringIO) -> None:
+    running = resolve(["-hf", "a/b"], {}).settings
+    startup.tell_reload(running, ["-hf", "a/b"], {})
+    assert messages_of(log, "reload") == ["the configuration has not changed"]
+
+
+def test_a_reload_of_a_wrong_configuration_says_what_is_wrong(
+    log: io.StringIO,
+) -> None:
+    running = resolve(["-hf", "a/b"], {}).settings
+    startup.tell_reload(running, ["-hf", "a/b", "-c", "many"], {})
+    (told,) = messages_of(log, "reload")
+    assert "a restart would fail" in told
+    assert "many" in told
