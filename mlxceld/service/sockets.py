@@ -104,7 +104,9 @@ def _listen_host(
     for family, address in addresses:
         sock: socket.socket | None = None
         try:
-            sock = socket.socket(family, socket.SOCK_STREAM)
+            # With the protocol named, asyncio turns Nagle's algorithm off on what it
+            # accepts; otherwise every reply on a kept connection waits 40 ms.
+            sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(v6_only))

@@ -1,0 +1,1 @@
+"""The HTTP API: routes, dialects and error shapes. Imports no MLX."""

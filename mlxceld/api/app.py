@@ -1,0 +1,138 @@
+"""The ASGI application: the table of routes, and what happens when one fails.
+
+To add a route: one line in `ROUTES`. A handler gets the shared `State` and the
+`Exchange`, sends its reply or raises `ApiError`.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from litestar import Litestar, Response, asgi
+from litestar.exceptions import HTTPException
+from litestar.handlers import ASGIRouteHandler
+from litestar.types import ASGIApp, Receive, Scope, Send
+
+from mlxceld import logs
+from mlxceld.api import chat, native, openai, ops
+from mlxceld.api.auth import read_keys
+from mlxceld.api.errors import ApiError, ClientGone, internal, not_found
+from mlxceld.api.gate import Gate
+from mlxceld.api.http import JSON_TYPE, Exchange
+from mlxceld.api.sse import event
+from mlxceld.api.state import State
+from mlxceld.engine.client import EngineClient
+from mlxceld.settings import Settings
+
+Handler = Callable[[State, Exchange], Awaitable[None]]
+
+ROUTES: Mapping[str, Mapping[str, Handler]] = {
+    "/": {"GET": ops.root},
+    "/health": {"GET": ops.health},
+    "/v1/health": {"GET": ops.health},
+    "/props": {"GET": ops.props, "POST": ops.change_props},
+    "/slots": {"GET": ops.slots},
+    "/metrics": {"GET": ops.show_metrics},
+    "/models": {"GET": ops.models},
+    "/v1/models": {"GET": ops.models},
+    "/tokenize": {"POST": ops.tokenize},
+    "/detokenize": {"POST": ops.detokenize},
+    "/apply-template": {"POST": chat.apply_template},
+    "/completion": {"POST": native.completion},
+    "/completions": {"POST": native.completion},
+    "/v1/completions": {"POST": openai.completions},
+    "/chat/completions": {"POST": openai.chat_completions},
+    "/v1/chat/completions": {"POST": openai.chat_completions},
+}
+
+log = logs.get("mlxceld.api")
+
+
+def build_app(settings: Settings, client: EngineClient) -> ASGIApp:
+    """The application for uvicorn.
+
+    Every route is also there under `server.api_prefix`. Raises `Refused` when a key
+    file or a chat template of the settings cannot be used.
+    """
+    state = State(settings, client)
+    keys = read_keys(settings.server.api_key, settings.server.api_key_file)
+    prefix = _prefix(settings.server.api_prefix)
+    paths = dict(ROUTES)
+    if prefix:
+        paths |= {(prefix + path).rstrip("/"): found for path, found in ROUTES.items()}
+    app = Litestar(
+        route_handlers=[_route(path, found, state) for path, found in paths.items()],
+        exception_handlers={HTTPException: _unknown, Exception: _broken},
+        openapi_config=None,
+        logging_config=None,
+    )
+    return Gate(app, state, keys, prefix)  # type: ignore[arg-type]
+
+
+def _prefix(text: str) -> str:
+    """`llm/` and `/llm` are the same prefix, `/llm`; empty or `/` is none."""
+    name = text.strip().strip("/")
+    return f"/{name}" if name else ""
+
+
+def _route(path: str, found: Mapping[str, Handler], state: State) -> ASGIRouteHandler:
+    async def handle(scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = Exchange(scope, receive, send)
+        try:
+            handler = found.get(exchange.method)
+            if handler is None:
+                raise not_found()
+            await handler(state, exchange)
+        except ClientGone:
+            return
+        except ApiError as error:
+            await _fail(exchange, error)
+        except Exception as error:
+            _report(exchange.path, error)
+            await _fail(exchange, internal())
+
+    return asgi(path, copy_scope=False)(handle)
+
+
+async def _fail(exchange: Exchange, error: ApiError) -> None:
+    """A real status, or the last event of a stream that has begun."""
+    if not exchange.started:
+        await exchange.send_error(error)
+    elif exchange.streams:
+        await exchange.write(event(error.body()), more=False)
+
+
+def _report(path: str, error: Exception) -> None:
+    """Log a fault of ours: type and place; its words may quote what a user wrote."""
+    frames = traceback.extract_tb(error.__traceback__)[-4:]
+    log.error(
+        "request_failed",
+        path=path,
+        error=type(error).__name__,
+        trace=[f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames],
+    )
+
+
+def _reply(error: ApiError) -> Response[Any]:
+    return Response(
+        error.body(),
+        status_code=error.code,
+        media_type=JSON_TYPE,
+        headers=dict(error.headers()),
+    )
+
+
+def _unknown(_request: Any, error: HTTPException) -> Response[Any]:
+    """What the framework itself refuses: unknown paths above all."""
+    if error.status_code in (404, 405):
+        return _reply(not_found())
+    return _reply(
+        ApiError(error.status_code, "invalid_request_error", "the request is malformed")
+    )
+
+
+def _broken(request: Any, error: Exception) -> Response[Any]:
+    _report(str(request.url.path), error)
+    return _reply(internal())

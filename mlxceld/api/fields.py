@@ -1,0 +1,299 @@
+"""The completion fields of all dialects, read through one table.
+
+To add a field: one line in `FIELDS` (its names, how it is read, its default) and the
+attribute of `Ask`. A field that the engine cannot serve yet stands in `NOT_YET` with
+the question whether a value asks for anything; a request that does gets a 501 that
+names the field, never an answer that silently ignores it. Names, bounds and defaults
+are llama-server's; null means absent; unknown fields are ignored.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mlxceld.api.errors import bad_field, not_supported
+from mlxceld.api.readers import (
+    INT32,
+    Limits,
+    Reader,
+    anything,
+    array,
+    bias,
+    boolean,
+    count_or_flag,
+    integer,
+    json_object,
+    number,
+    text,
+    text_or_texts,
+    texts,
+)
+from mlxceld.engine import messages as m
+from mlxceld.settings import Settings
+
+RANDOM_SEED = 2**32 - 1
+"""llama-server's spelling of "any seed", beside -1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a request wants, after validation. Units are tokens and seconds."""
+
+    temperature: float
+    top_k: int
+    """0 is off."""
+    top_p: float
+    min_p: float
+    typical_p: float
+    repeat_last_n: int
+    repeat_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    seed: int
+    """32 bits; drawn here when the request leaves it open, so that it can be told."""
+    ignore_eos: bool
+    logit_bias: tuple[tuple[int | str, float], ...]
+    n_predict: int
+    n_keep: int
+    n_discard: int
+    stop: tuple[str, ...]
+    id_slot: int
+    cache_prompt: bool
+    stream: bool
+    include_usage: bool
+    return_tokens: bool
+    return_progress: bool
+    timings_per_token: bool
+    verbose: bool
+    response_fields: tuple[str, ...]
+    sse_ping_interval: int
+    samplers: tuple[str, ...]
+    inert: Mapping[str, Any] = field(default_factory=dict)
+    """Values of `NOT_YET` fields that ask for nothing, to be reported."""
+
+    def sampling(self, biases: tuple[tuple[int, float], ...]) -> m.Sampling:
+        """For the engine; `biases` is `logit_bias` with its texts made tokens."""
+        return m.Sampling(
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            min_p=self.min_p,
+            typical_p=self.typical_p,
+            repeat_last_n=self.repeat_last_n,
+            repeat_penalty=self.repeat_penalty,
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            seed=self.seed,
+            logit_bias=biases,
+            ignore_eos=self.ignore_eos,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of `Ask`: the first of its names that is present wins."""
+
+    attribute: str
+    names: tuple[str, ...]
+    read: Reader
+    default: Callable[[Settings], Any]
+
+
+def _field(
+    name: str, read: Reader, default: Callable[[Settings], Any], *more: str
+) -> Field:
+    return Field(name, (name, *more), read, default)
+
+
+def _usage(name: str, value: Any, limits: Limits) -> bool:
+    wanted = json_object(name, value, limits).get("include_usage")
+    return wanted is not None and boolean(f"{name}.include_usage", wanted, limits)
+
+
+def _top_k(name: str, value: Any, limits: Limits) -> int:
+    """0 and -1 mean off; more than the vocabulary holds is a mistake."""
+    read = integer(-1, lambda known: known.n_vocab, ceiling="the vocabulary")
+    return max(0, int(read(name, value, limits)))
+
+
+SAMPLERS: Mapping[str, str] = {
+    "penalties": "e",
+    "dry": "d",
+    "top_n_sigma": "s",
+    "top_k": "k",
+    "typ_p": "y",
+    "top_p": "p",
+    "min_p": "m",
+    "xtc": "x",
+    "temperature": "t",
+}
+"""llama-server's names and letters, in the order in which they work."""
+
+_OTHER_NAMES = {
+    "typical_p": "typ_p",
+    "top-k": "top_k",
+    "top-p": "top_p",
+    "temp": "temperature",
+}
+
+_OFF: Mapping[str, Mapping[str, Any]] = {
+    "penalties": {
+        "repeat_penalty": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+    },
+    "top_k": {"top_k": 0},
+    "typ_p": {"typical_p": 1.0},
+    "top_p": {"top_p": 1.0},
+    "min_p": {"min_p": 0.0},
+    "temperature": {"temperature": 1.0},
+}
+"""How a sampler is left out: the values with which it does nothing."""
+
+
+def _samplers(name: str, value: Any, limits: Limits) -> tuple[str, ...]:
+    """A list of names or a string of letters, in the order of `SAMPLERS`.
+
+    Samplers may be left out; another order is one the engine does not have.
+    """
+    if isinstance(value, str):
+        letters = {letter: known for known, letter in SAMPLERS.items()}
+        chosen = [letters.get(letter, letter) for letter in value]
+    else:
+        chosen = [_OTHER_NAMES.get(item, item) for item in texts(name, value, limits)]
+    for item in chosen:
+        if item not in SAMPLERS:
+            raise bad_field(name, f"there is no sampler {item!r}")
+    ranks = [list(SAMPLERS).index(item) for item in chosen if item in _OFF]
+    if ranks != sorted(set(ranks)):
+        raise not_supported(
+            f"Field '{name}': samplers work in the order {', '.join(_OFF)} here"
+        )
+    return tuple(chosen)
+
+
+FIELDS: tuple[Field, ...] = (
+    _field("temperature", number(0.0), lambda s: s.sampling.temperature),
+    _field("top_k", _top_k, lambda s: s.sampling.top_k),
+    _field("top_p", number(0.0, clamp=1.0), lambda s: s.sampling.top_p),
+    _field("min_p", number(0.0, clamp=1.0), lambda s: s.sampling.min_p),
+    _field("typical_p", number(0.0, clamp=1.0), lambda s: s.sampling.typical_p),
+    _field("repeat_last_n", integer(-1, INT32), lambda s: s.sampling.repeat_last_n),
+    _field("repeat_penalty", number(above=0.0), lambda s: s.sampling.repeat_penalty),
+    _field("presence_penalty", number(), lambda s: s.sampling.presence_penalty),
+    _field("frequency_penalty", number(), lambda s: s.sampling.frequency_penalty),
+    _field("seed", integer(-1, 2**63 - 1), lambda s: s.sampling.seed),
+    _field("ignore_eos", boolean, lambda s: s.sampling.ignore_eos),
+    _field("logit_bias", bias, lambda s: ()),
+    # llama-server refuses numbers below -1 instead of guessing what they mean.
+    _field(
+        "n_predict",
+        integer(-1, INT32),
+        lambda s: s.engine.n_predict,
+        "max_completion_tokens",
+        "max_tokens",
+    ),
+    _field("n_keep", integer(-1, INT32), lambda s: 0),
+    _field("n_discard", integer(0, INT32), lambda s: 0),
+    _field("stop", text_or_texts, lambda s: ()),
+    # llama-server takes the slot number modulo the slots; here it must exist.
+    _field("id_slot", integer(-1, lambda known: known.slots - 1), lambda s: -1),
+    _field("cache_prompt", boolean, lambda s: s.engine.cache_prompt),
+    _field("stream", boolean, lambda s: False),
+    Field("include_usage", ("stream_options",), _usage, lambda s: False),
+    _field("return_tokens", boolean, lambda s: False),
+    _field("return_progress", boolean, lambda s: False),
+    _field("timings_per_token", boolean, lambda s: False),
+    _field("verbose", boolean, lambda s: False),
+    _field("response_fields", texts, lambda s: ()),
+    _field(
+        "sse_ping_interval", integer(-1, INT32), lambda s: s.server.sse_ping_interval
+    ),
+    _field("samplers", _samplers, lambda s: tuple(SAMPLERS)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NotYet:
+    """A field that the engine cannot serve: does its value ask for anything?"""
+
+    name: str
+    read: Reader
+    asks: Callable[[Any], bool]
+
+
+def _never(value: Any) -> bool:
+    return False
+
+
+NOT_YET: tuple[NotYet, ...] = (
+    NotYet("n_cmpl", integer(1, lambda known: known.slots), lambda v: v > 1),
+    NotYet("n", integer(1, lambda known: known.slots), lambda v: v > 1),
+    NotYet("n_probs", integer(0, INT32), bool),
+    NotYet("logprobs", count_or_flag, bool),
+    NotYet("grammar", text, bool),
+    NotYet("json_schema", anything, lambda v: True),
+    NotYet("lora", array, bool),
+    NotYet("n_indent", integer(0, INT32), bool),
+    NotYet("t_max_predict_ms", integer(-1, INT32), lambda v: v > 0),
+    NotYet("min_keep", integer(0, INT32), bool),
+    NotYet("dynatemp_range", number(0.0), bool),
+    NotYet("dynatemp_exponent", number(), _never),
+    NotYet("top_n_sigma", number(), lambda v: v > 0),
+    NotYet("xtc_probability", number(0.0, clamp=1.0), bool),
+    NotYet("xtc_threshold", number(0.0, clamp=1.0), _never),
+    NotYet("dry_multiplier", number(), bool),
+    NotYet("dry_base", number(), _never),
+    NotYet("dry_allowed_length", integer(-1, INT32), _never),
+    NotYet("dry_penalty_last_n", integer(-1, INT32), _never),
+    NotYet("dry_sequence_breakers", texts, _never),
+    NotYet("mirostat", integer(0, 2), bool),
+    NotYet("mirostat_tau", number(), _never),
+    NotYet("mirostat_eta", number(), _never),
+    NotYet("adaptive_target", number(), lambda v: v >= 0),
+    NotYet("adaptive_decay", number(), _never),
+)
+
+
+def read_ask(body: dict[str, Any], settings: Settings, limits: Limits) -> Ask:
+    """The completion fields of a request body.
+
+    Raises ApiError: 400 for a value of the wrong type or out of bounds, 501 for a
+    field that asks for what the engine does not have.
+    """
+    values: dict[str, Any] = {}
+    for entry in FIELDS:
+        for name in entry.names:
+            if body.get(name) is not None:
+                values[entry.attribute] = entry.read(name, body[name], limits)
+                break
+        else:
+            values[entry.attribute] = entry.default(settings)
+    inert: dict[str, Any] = {}
+    for known in NOT_YET:
+        value = body.get(known.name)
+        if value is None:
+            continue
+        inert[known.name] = known.read(known.name, value, limits)
+        if known.asks(inert[known.name]):
+            raise not_supported(f"Field '{known.name}': not supported by this server")
+    values["seed"] = _seed(values["seed"])
+    values["top_k"] = max(0, min(values["top_k"], limits.n_vocab))
+    return _leave_out(Ask(**values, inert=inert))
+
+
+def _seed(wanted: int) -> int:
+    """32 bits as llama-server keeps them; -1 and its unsigned twin are drawn."""
+    seed = wanted & RANDOM_SEED
+    return secrets.randbelow(RANDOM_SEED) if seed == RANDOM_SEED else seed
+
+
+def _leave_out(ask: Ask) -> Ask:
+    """Neutral values for the samplers that a request does not list."""
+    for name, neutral in _OFF.items():
+        if name not in ask.samplers:
+            ask = replace(ask, **neutral)
+    return ask

@@ -1,0 +1,272 @@
+"""Running generations for one HTTP request, and stopping them when nobody listens.
+
+A request may have several prompts; their events arrive here in one queue, together
+with the news that the client has gone. Leaving the `with` block of a `Flow` cancels
+whatever still runs, without an `await`: it works in a task that is being cancelled,
+during prefill, decode and while queued.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from mlxceld.api.errors import ClientGone, from_engine, internal, unavailable
+from mlxceld.api.fields import Ask, read_ask
+from mlxceld.api.http import Exchange
+from mlxceld.api.prompt import Pieces
+from mlxceld.api.shapes import public_settings
+from mlxceld.api.state import State
+from mlxceld.engine import messages as m
+from mlxceld.engine.client import EngineError, Event, Generation, Unavailable
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A validated request: what to generate, from which prompts."""
+
+    ask: Ask
+    prompts: list[Pieces]
+    biases: tuple[tuple[int, float], ...]
+
+
+@dataclass(slots=True)
+class Answer:
+    """The answer to one prompt as it comes in."""
+
+    index: int
+    text: list[str] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    n_prompt: int = 0
+    n_cached: int = 0
+    n_decoded: int = 0
+    n_read: int = 0
+    """Prompt tokens read, cached ones included."""
+    started: float = 0.0
+    first_token: float = 0.0
+    now: float = 0.0
+    """Times of the event loop's clock, in seconds, for timings half-way."""
+    done: m.Done | None = None
+
+    @property
+    def content(self) -> str:
+        return "".join(self.text)
+
+    def finished(self) -> m.Done:
+        assert self.done is not None
+        return self.done
+
+    def take(self, event: Event, now: float) -> None:
+        """Account for an event. Raises ApiError when it is a failure."""
+        self.now = now
+        match event:
+            case m.Failed():
+                raise from_engine(event)
+            case m.Started():
+                # A request that was put back starts again, with its answer so far as
+                # part of what is read: the first start is the one that counts.
+                if not self.started:
+                    self.started = now
+                    self.n_prompt, self.n_cached = event.n_prompt, event.n_cached
+            case m.Progress():
+                self.n_read = event.processed
+            case m.Delta() | m.Done():
+                self.first_token = self.first_token or now
+                self.n_decoded = event.n_decoded
+                self.text.append(event.text)
+                self.tokens.extend(event.tokens)
+                if isinstance(event, m.Done):
+                    self.done = event
+                    self.n_prompt, self.n_cached = event.n_prompt, event.n_cached
+
+    @property
+    def prompt_ms(self) -> float:
+        return ((self.first_token or self.now) - self.started) * 1e3
+
+    @property
+    def predicted_ms(self) -> float:
+        return (self.now - self.first_token) * 1e3 if self.first_token else 0.0
+
+
+async def resolve_bias(
+    state: State, wanted: Sequence[tuple[int | str, float]]
+) -> tuple[tuple[int, float], ...]:
+    """Pairs of token and bias; a text stands for each of its tokens."""
+    found: list[tuple[int, float]] = []
+    for token, amount in wanted:
+        if isinstance(token, int):
+            found.append((token, amount))
+            continue
+        answer = await ask_engine(state.client.tokenize([token], parse_special=False))
+        found.extend((piece, amount) for piece in answer.tokens)
+    return tuple(found)
+
+
+async def ask_engine(question: Any) -> Any:
+    """Await a question to the engine about text. Raises ApiError when it cannot."""
+    try:
+        return await question
+    except Unavailable as error:
+        raise unavailable(str(error), error.retry_after) from None
+    except EngineError as error:
+        raise from_engine(error.failed) from None
+
+
+async def make_job(state: State, body: dict[str, Any], prompts: list[Pieces]) -> Job:
+    """Read the completion fields of a body. Raises ApiError."""
+    ask = read_ask(body, state.settings, state.limits())
+    return Job(ask, prompts, await resolve_bias(state, ask.logit_bias))
+
+
+class Flow:
+    """The generations of one job, as one stream of events."""
+
+    def __init__(self, state: State, exchange: Exchange, job: Job) -> None:
+        self._state = state
+        self._exchange = exchange
+        self._job = job
+        self._queue: asyncio.Queue[tuple[int, Event] | Exception] = asyncio.Queue()
+        self._generations: list[Generation] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._clock = asyncio.get_running_loop().time
+        self.answers = [Answer(index) for index in range(len(job.prompts))]
+
+    def __enter__(self) -> Flow:
+        """Send every prompt to the engine. Raises ApiError when it takes none."""
+        try:
+            for index, prompt in enumerate(self._job.prompts):
+                self._begin(index, prompt)
+        except Unavailable as error:
+            self.close()
+            raise unavailable(str(error), error.retry_after) from None
+        self._tasks.append(asyncio.create_task(self._watch()))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _begin(self, index: int, prompt: Pieces) -> None:
+        ask = self._job.ask
+        generation = self._state.client.generate(
+            prompt=prompt,
+            sampling=ask.sampling(self._job.biases),
+            # A list of nothing but tokens is used as it is.
+            add_special=not prompt or isinstance(prompt[0], str),
+            n_predict=ask.n_predict,
+            stop=list(ask.stop),
+            id_slot=ask.id_slot,
+            cache_prompt=ask.cache_prompt,
+        )
+        self._generations.append(generation)
+        self._state.running.add(generation.id, public_settings(ask))
+        self._tasks.append(asyncio.create_task(self._pump(index, generation)))
+
+    def close(self) -> None:
+        """Cancel everything that still runs. Synchronous; may be called twice."""
+        for generation in self._generations:
+            generation.cancel()
+            self._state.running.remove(generation.id)
+        for task in self._tasks:
+            task.cancel()
+
+    async def next(self) -> tuple[Answer, Event] | None:
+        """The next event and the answer it belongs to, which has taken it already.
+
+        None when nothing came for the request's ping interval. Raises ApiError for a
+        failure of the engine and ClientGone.
+        """
+        seconds = self._job.ask.sse_ping_interval
+        try:
+            async with asyncio.timeout(seconds if seconds > 0 else None):
+                item = await self._queue.get()
+        except TimeoutError:
+            return None
+        if isinstance(item, Exception):
+            raise item
+        index, event = item
+        answer = self.answers[index]
+        answer.take(event, self._clock())
+        return answer, event
+
+    @property
+    def finished(self) -> bool:
+        return all(answer.done is not None for answer in self.answers)
+
+    async def collect(self) -> list[Answer]:
+        """Wait for all answers. Raises ApiError for the first failure, ClientGone."""
+        while not self.finished:
+            await self.next()
+        return self.answers
+
+    async def _pump(self, index: int, generation: Generation) -> None:
+        ended = False
+        try:
+            async for event in generation:
+                if isinstance(event, m.Started):
+                    self._state.running.seat(generation.id, event.slot)
+                ended = isinstance(event, m.Done | m.Failed)
+                if ended:
+                    self._state.running.remove(generation.id)
+                self._queue.put_nowait((index, event))
+        finally:
+            if not ended:
+                self._queue.put_nowait(internal())
+
+    async def _watch(self) -> None:
+        await self._exchange.gone()
+        self._queue.put_nowait(ClientGone())
+
+
+async def prompt_texts(state: State, prompts: Sequence[Pieces]) -> list[str]:
+    """The prompts as text: what was text stays, tokens are written out.
+
+    The model's BOS stands before a text that it will be put before.
+    """
+    model = state.ready().model
+    bos = model.bos_token if model.add_bos else ""
+    texts = []
+    for pieces in prompts:
+        first = pieces[0]
+        adds = isinstance(first, str) and not first.startswith(bos)
+        words: list[str] = [bos] if adds else []
+        tokens: list[int] = []
+        for piece in [*pieces, ""]:
+            if isinstance(piece, int):
+                tokens.append(piece)
+                continue
+            if tokens:
+                words.append(await ask_engine(state.client.detokenize(tokens)))
+                tokens = []
+            words.append(piece)
+        texts.append("".join(words))
+    return texts
+
+
+def mid_timings(answer: Answer) -> tuple[int, int, int, float, float]:
+    """Arguments of `shapes.timings` for an answer that is still running."""
+    read = answer.n_prompt if answer.first_token else answer.n_read
+    return (
+        max(read, answer.n_cached),
+        answer.n_cached,
+        answer.n_decoded,
+        answer.prompt_ms if read > answer.n_cached else 0.0,
+        answer.predicted_ms,
+    )
+
+
+def progress(answer: Answer) -> dict[str, int]:
+    """How much of the prompt has been read, in tokens and milliseconds."""
+    return {
+        "total": answer.n_prompt,
+        "cache": answer.n_cached,
+        "processed": answer.n_read,
+        "time_ms": round((answer.now - answer.started) * 1e3),
+    }

@@ -1,0 +1,142 @@
+"""llama-server's own dialect: POST /completion and /completions.
+
+Its streams end without `[DONE]`; several prompts give a list of answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mlxceld.api import shapes
+from mlxceld.api.flow import (
+    Answer,
+    Flow,
+    Job,
+    make_job,
+    mid_timings,
+    progress,
+    prompt_texts,
+)
+from mlxceld.api.http import Exchange
+from mlxceld.api.prompt import read_prompts
+from mlxceld.api.sse import EventStream
+from mlxceld.api.state import State
+from mlxceld.engine import messages as m
+
+
+async def completion(state: State, exchange: Exchange) -> None:
+    """Continue one prompt or several. Raises ApiError before anything was sent."""
+    body = await exchange.json_object()
+    model = state.ready().model
+    prompts = read_prompts(body, model.n_vocab, model.add_bos)
+    job = await make_job(state, body, prompts)
+    texts = await prompt_texts(state, prompts)
+    with Flow(state, exchange, job) as flow:
+        if job.ask.stream:
+            await _stream(state, exchange, flow, job, texts)
+            return
+        answers = await flow.collect()
+    found = [
+        pick(
+            final(state, job, answer, texts[answer.index], streamed=False),
+            job.ask.response_fields,
+        )
+        for answer in answers
+    ]
+    await exchange.send_json(found[0] if len(found) == 1 else found)
+
+
+async def _stream(
+    state: State, exchange: Exchange, flow: Flow, job: Job, texts: Sequence[str]
+) -> None:
+    stream = EventStream(exchange)
+    wanted = job.ask.response_fields
+    while not flow.finished:
+        item = await flow.next()
+        if item is None:
+            await stream.ping()
+            continue
+        answer, event = item
+        match event:
+            case m.Progress() if job.ask.return_progress and not answer.n_decoded:
+                await stream.send(_progress(job, answer))
+            case m.Delta():
+                await stream.send(_part(job, answer, event))
+            case m.Done():
+                if event.text:
+                    await stream.send(_part(job, answer, event))
+                last = final(state, job, answer, texts[answer.index], streamed=True)
+                await stream.send(pick(last, wanted))
+    await stream.end()
+
+
+def final(
+    state: State, job: Job, answer: Answer, prompt: str, *, streamed: bool
+) -> dict[str, Any]:
+    """The whole answer; in a stream its text and tokens have been sent already."""
+    done = answer.finished()
+    content = answer.content
+    tokens = answer.tokens if job.ask.return_tokens and not streamed else []
+    return {
+        "index": answer.index,
+        "content": "" if streamed else content,
+        "tokens": tokens,
+        "id_slot": done.slot,
+        "stop": True,
+        "model": state.model_name,
+        "tokens_predicted": done.n_decoded,
+        "tokens_evaluated": done.n_prompt,
+        "generation_settings": shapes.generation_settings(job.ask, job.biases),
+        "prompt": prompt,
+        "has_new_line": "\n" in content,
+        "truncated": done.truncated,
+        "stop_type": done.stop_type,
+        "stopping_word": done.stopping_word,
+        "tokens_cached": done.n_held,
+        "timings": shapes.done_timings(done),
+    }
+
+
+def pick(answer: dict[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
+    """Only the wanted fields; a path like `timings/prompt_n` becomes a literal key."""
+    if not wanted:
+        return answer
+    found: dict[str, Any] = {}
+    for path in wanted:
+        value: Any = answer
+        for key in path.split("/"):
+            if not isinstance(value, dict) or key not in value:
+                break
+            value = value[key]
+        else:
+            found[path] = value
+    return found
+
+
+def _event(
+    job: Job, answer: Answer, content: str, tokens: Sequence[int]
+) -> dict[str, Any]:
+    event: dict[str, Any] = {
+        "index": answer.index,
+        "content": content,
+        "tokens": list(tokens),
+        "stop": False,
+        "id_slot": -1,
+        "tokens_predicted": answer.n_decoded,
+        "tokens_evaluated": answer.n_prompt,
+    }
+    if job.ask.timings_per_token:
+        event["timings"] = shapes.timings(*mid_timings(answer))
+    return event
+
+
+def _part(job: Job, answer: Answer, event: m.Delta | m.Done) -> dict[str, Any]:
+    return _event(job, answer, event.text, event.tokens)
+
+
+def _progress(job: Job, answer: Answer) -> dict[str, Any]:
+    # The single token 0 is what llama-server sends in these events.
+    event = _event(job, answer, "", [0])
+    event["prompt_progress"] = progress(answer)
+    return event

@@ -1,0 +1,159 @@
+"""What the routes share: settings, engine, templates, and who is running.
+
+One `State` lives as long as the app. It holds no request's text.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from mlxceld.api.errors import ApiError, unavailable
+from mlxceld.api.metrics import Metrics
+from mlxceld.api.readers import Limits
+from mlxceld.api.shapes import default_settings
+from mlxceld.chat.template import CHATML, ChatTemplate, TemplateBroken
+from mlxceld.engine.client import EngineClient
+from mlxceld.engine.messages import Ready
+from mlxceld.problems import Problem, Refused
+from mlxceld.settings import Settings
+
+
+class Running:
+    """The public parameters of running requests, and of the last one of each slot.
+
+    The engine's snapshot says which request a slot holds; this says what it asked
+    for. Bounded by the running requests and the slots.
+    """
+
+    def __init__(self) -> None:
+        self._running: dict[int, dict[str, Any]] = {}
+        self._last: dict[int, tuple[int, dict[str, Any]]] = {}
+
+    def add(self, task: int, parameters: dict[str, Any]) -> None:
+        self._running[task] = parameters
+
+    def seat(self, task: int, slot: int) -> None:
+        """The request has a slot, and is the last one there until the next."""
+        if task in self._running:
+            self._last[slot] = (task, self._running[task])
+
+    def remove(self, task: int) -> None:
+        self._running.pop(task, None)
+
+    def parameters(self, task: int, slot: int) -> dict[str, Any] | None:
+        """What the request in (or last in) the slot asked for, None when unknown."""
+        last = self._last.get(slot)
+        if last is not None and last[0] == task:
+            return last[1]
+        return self._running.get(task)
+
+
+class State:
+    """Everything a handler needs. Raises `Refused` for a template that is broken."""
+
+    def __init__(self, settings: Settings, client: EngineClient) -> None:
+        self.settings = settings
+        self.client = client
+        self.running = Running()
+        self.defaults = default_settings(settings)
+        self.started = time.time()
+        self.metrics = Metrics()
+        self._own_template = _template_of(settings)
+        self._model_template: ChatTemplate | None = None
+        self.template_kwargs = _kwargs_of(settings)
+
+    def ready(self) -> Ready:
+        """The loaded model and its plan. Raises ApiError 503 before there is one."""
+        ready = self.client.ready
+        if ready is None or self.client.state != "ready":
+            raise self.not_ready()
+        return ready
+
+    def not_ready(self) -> ApiError:
+        """Why nothing can be answered now, in llama-server's words while loading."""
+        if self.client.state == "loading":
+            return unavailable("Loading model", retry_after=1)
+        if self.client.state == "failed":
+            return unavailable("The model could not be loaded or the engine failed")
+        return unavailable("The server is shutting down")
+
+    def limits(self) -> Limits:
+        ready = self.ready()
+        return Limits(n_vocab=ready.model.n_vocab, slots=ready.plan.slots)
+
+    @property
+    def model_name(self) -> str:
+        """The first alias, or the model as it was given."""
+        model = self.settings.model
+        if model.alias:
+            return min(model.alias)
+        return model.path or model.hf_repo or ""
+
+    def template(self) -> ChatTemplate:
+        """The chat template: the option's, the model's, or ChatML when it has none.
+
+        Raises TemplateBroken when the model's own template does not compile.
+        """
+        if self._own_template is not None:
+            return self._own_template
+        text = self.ready().model.chat_template or CHATML
+        if self._model_template is None or self._model_template.text != text:
+            self._model_template = ChatTemplate(text)
+        return self._model_template
+
+
+def _template_of(settings: Settings) -> ChatTemplate | None:
+    """The template of the options, compiled, so that a mistake shows at start."""
+    model = settings.model
+    where, text = "model.chat_template", model.chat_template
+    if model.chat_template_file:
+        where = model.chat_template_file
+        try:
+            text = Path(where).expanduser().read_text(encoding="utf-8")
+        except (OSError, UnicodeError) as error:
+            reason = getattr(error, "strerror", None) or "not UTF-8 text"
+            raise Refused(
+                [Problem(f"cannot read the chat template: {reason}", where=where)]
+            ) from None
+    if not text:
+        return None
+    if text.strip() == "chatml":
+        text = CHATML
+    elif "{" not in text:
+        raise Refused(
+            [
+                Problem(
+                    f"there is no built-in chat template `{text.strip()}`",
+                    where=where,
+                    hint="give `chatml`, or the text of a Jinja template",
+                )
+            ]
+        )
+    try:
+        return ChatTemplate(text)
+    except TemplateBroken as error:
+        raise Refused(
+            [Problem(f"the chat template is broken: {error}", where=where)]
+        ) from None
+
+
+def _kwargs_of(settings: Settings) -> dict[str, Any]:
+    text = settings.model.chat_template_kwargs
+    try:
+        value = json.loads(text) if text else {}
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise Refused(
+            [
+                Problem(
+                    "the value is no JSON object",
+                    where="model.chat_template_kwargs",
+                    hint='write for example {"enable_thinking": false}',
+                )
+            ]
+        )
+    return value
