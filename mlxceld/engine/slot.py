@@ -1,0 +1,169 @@
+"""A slot and the request that sits in it: the state of one answer.
+
+Plain data and small rules about one request; who runs when is the scheduler's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mlxceld.engine.messages import Generate, Timings
+from mlxceld.engine.text import Detokenizer, StopScanner, Text
+
+_DRAWS = 64
+"""Random numbers drawn at once."""
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One request from its arrival to its last token. Times are clock seconds."""
+
+    message: Generate
+    prompt: list[int]
+    n_ctx: int
+    """The most tokens it may use, prompt and answer together."""
+    detokenizer: Detokenizer
+    stops: StopScanner
+    arrived: float
+    serial: int
+    """Order of arrival: the youngest has the largest."""
+    output: list[int] = field(default_factory=list)
+    issued: int = 0
+    """Tokens sampled or being sampled; the last may not have been read yet."""
+    n_cached: int = 0
+    started: float | None = None
+    first_token: float | None = None
+    new_line: bool = False
+    _draws: list[float] = field(default_factory=list)
+    _generator: np.random.Generator | None = None
+
+    @classmethod
+    def create(
+        cls,
+        message: Generate,
+        prompt: list[int],
+        n_ctx: int,
+        vocabulary: Text,
+        *,
+        arrived: float,
+        serial: int,
+    ) -> Request:
+        """A request that has produced nothing yet."""
+        return cls(
+            message,
+            prompt,
+            n_ctx,
+            Detokenizer(vocabulary),
+            StopScanner(message.stop),
+            arrived,
+            serial,
+        )
+
+    @property
+    def id(self) -> int:
+        return self.message.id
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens of prompt and answer so far."""
+        return len(self.prompt) + len(self.output)
+
+    @property
+    def tokens(self) -> list[int]:
+        return self.prompt + self.output
+
+    @property
+    def limit(self) -> int:
+        """The most tokens it may generate.
+
+        One cell of the slot context always stays free, and `n_predict` 0 still yields
+        one token: both as in llama-server.
+        """
+        room = self.n_ctx - len(self.prompt)
+        n_predict = self.message.n_predict
+        return room if n_predict < 0 else min(max(1, n_predict), room)
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the slot context, not `n_predict`, ends it at `limit`."""
+        n_predict = self.message.n_predict
+        return n_predict < 0 or max(1, n_predict) > self.n_ctx - len(self.prompt)
+
+    @property
+    def n_remain(self) -> int:
+        """Tokens still allowed by `n_predict`; -1 when that sets no bound."""
+        n_predict = self.message.n_predict
+        return -1 if n_predict < 0 else max(0, n_predict - len(self.output))
+
+    def recent(self, n: int) -> list[int]:
+        """The last `n` tokens of prompt and answer; all of them for a negative n."""
+        if n < 0 or n >= self.n_tokens:
+            return self.tokens
+        if n == 0:
+            return []
+        if n <= len(self.output):
+            return self.output[-n:]
+        return self.prompt[len(self.output) - n :] + self.output
+
+    def uniform(self, index: int) -> float:
+        """The random number in [0, 1) for the answer's token `index`.
+
+        It depends on the seed and the index alone, so that neither neighbours nor an
+        interruption change what is sampled.
+        """
+        while index >= len(self._draws):
+            if self._generator is None:
+                bits = np.random.Philox(key=self.message.sampling.seed)
+                self._generator = np.random.Generator(bits)
+            self._draws.extend(self._generator.random(_DRAWS).tolist())
+        return self._draws[index]
+
+    def timings(self, now: float) -> Timings:
+        """Milliseconds spent waiting, reading the prompt and generating."""
+        started = self.started if self.started is not None else now
+        first = self.first_token if self.first_token is not None else now
+        return Timings(
+            queue_ms=(started - self.arrived) * 1e3,
+            prompt_ms=(first - started) * 1e3,
+            predicted_ms=(now - first) * 1e3,
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Slot:
+    """One seat: the tokens whose keys and values its span holds, and who uses it."""
+
+    id: int
+    n_held: int = 0
+    """Cells that carry tokens, those of a step still on its way included."""
+    tokens: list[int] = field(default_factory=list)
+    """The remembered tokens while idle; stale while a request runs."""
+    request: Request | None = None
+    last: Request | None = None
+    """The request that ran here last."""
+    used: int = 0
+    """Tick of the last use, for least-recently-used order; 0 is never."""
+
+    @property
+    def prefilling(self) -> bool:
+        """Whether prompt tokens, all but the last, are still unread."""
+        return self.request is not None and self.n_held < self.request.n_tokens - 1
+
+    def common_prefix(self, tokens: Sequence[int]) -> int:
+        """Tokens at the beginning of `tokens` that the idle slot remembers."""
+        for n, (mine, theirs) in enumerate(zip(self.tokens, tokens, strict=False)):
+            if mine != theirs:
+                return n
+        return min(len(self.tokens), len(tokens))
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A row of a step that was queued: who gets its token, and as which one."""
+
+    slot: Slot
+    request: Request
+    index: int

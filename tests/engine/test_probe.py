@@ -1,0 +1,149 @@
+"""The checks at load: which families may share a step, and how a fault shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine import real
+from tests.engine.families import FAMILIES, OWN_STATE, POOLED_ALONE, TOGETHER
+
+# isort: split
+import mlx.core as mx
+from mlx_lm.models import llama
+
+from mlxceld.engine.pool import StepRows
+from mlxceld.engine.probe import Verdict, probe, writes_in_place
+from tests.tiny import VOCAB_SIZE
+
+
+def _probe(loaded: real.Model, *, cell_major: bool = False) -> Verdict:
+    return probe(loaded.model, loaded.map, VOCAB_SIZE, cell_major=cell_major)
+
+
+@pytest.mark.parametrize("cell_major", [False, True])
+@pytest.mark.parametrize("family", TOGETHER)
+def test_plain_attention_is_decoded_together(
+    family: str, cell_major: bool, tmp_path: Path
+) -> None:
+    loaded = real.tiny_model(tmp_path, family, **FAMILIES[family])
+    assert _probe(loaded, cell_major=cell_major) == Verdict(True, True)
+
+
+@pytest.mark.parametrize("family", POOLED_ALONE)
+def test_a_family_that_multiplies_fetched_keys_itself_is_found_out(
+    family: str, tmp_path: Path
+) -> None:
+    verdict = _probe(real.tiny_model(tmp_path, family, **FAMILIES[family]))
+    assert (verdict.pooled, verdict.batched) == (True, False)
+    assert verdict.note.startswith("rows cannot be decoded together: ")
+
+
+@pytest.mark.parametrize("family", OWN_STATE)
+def test_state_beside_plain_caches_means_one_row_at_a_time(
+    family: str, tmp_path: Path
+) -> None:
+    verdict = _probe(real.tiny_model(tmp_path, family, **FAMILIES[family]))
+    assert (verdict.pooled, verdict.batched) == (True, False)
+    assert verdict.note == (
+        "the model keeps state beside plain KV caches: one row at a time"
+    )
+
+
+def test_half_precision_rounding_is_no_fault(tmp_path: Path) -> None:
+    loaded = real.tiny_model(tmp_path)
+    loaded.model.set_dtype(mx.float16)
+    loaded.map = real.caches.measure(loaded.model)
+    assert _probe(loaded) == Verdict(True, True)
+
+
+def _breaking(spoil: Any) -> Any:
+    """The attention function of a family with a mind of its own."""
+
+    def attention(
+        queries: mx.array,
+        keys: mx.array,
+        values: mx.array,
+        cache: Any,
+        scale: float,
+        mask: Any,
+    ) -> mx.array:
+        return spoil(queries, keys, values, cache, scale, mask)
+
+    return attention
+
+
+def test_a_matrix_product_with_the_fetched_keys_is_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Right over a cache that fetches the whole text, wrong over a row's one token."""
+
+    def product(
+        q: mx.array, k: mx.array, v: mx.array, _cache: Any, scale: float, mask: Any
+    ) -> mx.array:
+        k, v = mx.repeat(k, 2, axis=1), mx.repeat(v, 2, axis=1)
+        scores = (q * scale) @ k.swapaxes(-1, -2)
+        if mask is not None:
+            seen = mx.tril(mx.ones(scores.shape[-2:]), scores.shape[-1] - q.shape[2])
+            scores = mx.where(seen > 0, scores, -1e9)
+        return mx.softmax(scores, axis=-1) @ v
+
+    loaded = real.tiny_model(tmp_path)
+    monkeypatch.setattr(llama, "scaled_dot_product_attention", _breaking(product))
+    verdict = _probe(loaded)
+    assert (verdict.pooled, verdict.batched) == (True, False)
+    assert "logits differ by" in verdict.note
+
+
+def test_a_row_that_sees_one_token_too_few_is_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Short(StepRows):
+        def __init__(self, starts: Sequence[int], positions: Sequence[int]) -> None:
+            super().__init__(starts, positions)
+            self.spans = [(start + 1, end) for start, end in self.spans]
+
+    monkeypatch.setattr("mlxceld.engine.probe.StepRows", Short)
+    verdict = _probe(real.tiny_model(tmp_path))
+    assert (verdict.pooled, verdict.batched) == (True, False)
+
+
+def test_a_model_that_reads_its_cache_beyond_the_contract_keeps_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reads(
+        q: mx.array, k: mx.array, v: mx.array, cache: Any, scale: float, mask: Any
+    ) -> mx.array:
+        size = cache.keys.shape[2]
+        assert size >= k.shape[2]
+        return mx.fast.scaled_dot_product_attention(q, k, v, scale=scale, mask=mask)
+
+    loaded = real.tiny_model(tmp_path)
+    monkeypatch.setattr(llama, "scaled_dot_product_attention", _breaking(reads))
+    verdict = _probe(loaded)
+    assert (verdict.pooled, verdict.batched) == (False, False)
+    assert verdict.note.startswith("the pool does not suit this model: ")
+
+
+def test_steps_that_are_read_at_once_count_as_in_place(tmp_path: Path) -> None:
+    loaded = real.tiny_model(tmp_path)
+    assert writes_in_place(loaded.runner(2, 32768), real.WORDS)
+
+
+def test_a_queue_of_steps_that_copies_a_layer_is_noticed(tmp_path: Path) -> None:
+    """A runner that keeps a view alive from step to step makes MLX copy the layer."""
+    loaded = real.tiny_model(tmp_path)
+    runner = loaded.runner(2, 32768)
+    step = runner.step
+    kept: list[Any] = []
+
+    def holding(rows: Any) -> Any:
+        if rows[0].token is None:
+            kept.append(runner._pool.layers[0].view(0, 8))
+        return step(rows)
+
+    runner.step = holding  # type: ignore[method-assign]
+    assert not writes_in_place(runner, real.WORDS)
