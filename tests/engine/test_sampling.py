@@ -334,6 +334,13 @@ def test_the_frequency_penalty_grows_with_every_occurrence() -> None:
     assert one([4.0, 1.5], rules, prompt=[0, 0, 0], token=0) == 1
 
 
+def test_the_presence_penalty_is_the_same_however_often_a_token_came() -> None:
+    rules = Sampling(temperature=0.0, presence_penalty=2.0)
+    # Three times 2 would leave less than 1.5.
+    assert one([4.0, 1.5], rules, prompt=[0, 0, 0], token=0) == 0
+    assert one([3.0, 1.5], rules, prompt=[0], token=0) == 1
+
+
 # ---- extremes ----
 
 SLOPE = [math.log(8), math.log(4), math.log(2), math.log(2), NEVER]
