@@ -20,7 +20,7 @@ from mlxceld.plan import Geometry, Plan, make_plan
 from mlxceld.problems import Problem, Refused
 from mlxceld.settings import Settings
 
-_ANY_LENGTH = Geometry(n_ctx_train=1 << 40)
+ANY_MODEL = Geometry(n_ctx_train=1 << 40)
 """Stands for a model that was not read: it refuses nothing by its size."""
 
 
@@ -51,6 +51,21 @@ def report(resolved: Resolved) -> Report:
     return Report((*lines, "the configuration is good"))
 
 
+def estimate(settings: Settings) -> Geometry | None:
+    """The geometry that the model's files tell; None when they are elsewhere.
+
+    Raises `Refused` for a model that cannot be read.
+    """
+    model, engine = settings.model, settings.engine
+    if model.path is None:
+        return None
+    return read_geometry(
+        Path(model.path),
+        float32=will_be_float32(engine.device, engine.dequantize),
+        chunk=engine.batch_size,
+    )
+
+
 def flip_lines(resolved: Resolved, geometry: Geometry | None) -> Iterator[str]:
     """Every flip that changes anything here, smaller effects included."""
     is_set = {key: resolved.is_set(key) for key in resolved.origins}
@@ -73,21 +88,16 @@ def _said(resolved: Resolved) -> Iterator[str]:
 
 def _geometry(settings: Settings) -> tuple[Geometry | None, str]:
     """Sizes of the model, or None and a line that says why there are none."""
-    model, engine = settings.model, settings.engine
+    model = settings.model
+    if model.path is None and model.hf_repo is None:
+        return None, "model: none is named; a start needs one (`--model PATH`)"
     if model.path is None:
-        if model.hf_repo is None:
-            return None, "model: none is named; a start needs one (`--model PATH`)"
         return None, f"model: {model.hf_repo} is read when the daemon starts"
     try:
-        geometry = read_geometry(
-            Path(model.path),
-            float32=will_be_float32(engine.device, engine.dequantize),
-            chunk=engine.batch_size,
-        )
-    except (Refused, OSError) as error:
-        found = error.problems[0].render() if isinstance(error, Refused) else str(error)
+        return estimate(settings), ""
+    except Refused as refused:
+        found = refused.problems[0].render()
         return None, f"model: could not be read, so the plan has no sizes: {found}"
-    return geometry, ""
 
 
 def _plan(settings: Settings, geometry: Geometry | None) -> Plan | None:
@@ -96,6 +106,6 @@ def _plan(settings: Settings, geometry: Geometry | None) -> Plan | None:
     if geometry is not None:
         limit = memory_limit_bytes(settings.engine.memory_limit)
         return make_plan(asked, geometry, limit)
-    plan = make_plan(asked, _ANY_LENGTH)
-    needs_length = plan.slot_ctx >= (_ANY_LENGTH.n_ctx_train or 0)
+    plan = make_plan(asked, ANY_MODEL)
+    needs_length = plan.slot_ctx >= (ANY_MODEL.n_ctx_train or 0)
     return None if needs_length else plan

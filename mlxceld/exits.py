@@ -11,10 +11,10 @@ class Exit(IntEnum):
     OK = 0
     """Stopped as asked, or the checked configuration is good."""
     FAILURE = 1
-    """The model could not be loaded, an address could not be bound."""
+    """The model was not loaded, an address not bound, or told to stop twice."""
     USAGE = 2
     """The command line is wrong."""
     SOFTWARE = 70
     """The engine kept crashing."""
     CONFIG = 78
-    """The configuration is wrong, or does not fit the memory of this machine."""
+    """The configuration is wrong, names no usable model, or does not fit memory."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from mlxceld.foreign import CACHE_REUSE, IGNORED
 from mlxceld.kinds import BadValue, FilePath, found_toml
 from mlxceld.layers import Found, Layer, Origin, Said, bad_value
 from mlxceld.near import did_you_mean
@@ -201,5 +202,7 @@ def _hint(table: str, name: str) -> str:
     for option in OPTIONS:
         if plain in option.renamed_from or {flag, short} & set(option.flags):
             return f"write `{option.name}` in [{option.table}]"
+    if any({flag, short} & set(foreign.flags) for foreign in (*IGNORED, CACHE_REUSE)):
+        return "it has no meaning here; leave it out"
     here = [option.name for option in OPTIONS if option.table == table]
     return did_you_mean(name, here) or did_you_mean(name, [o.key for o in OPTIONS])

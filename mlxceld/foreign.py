@@ -45,6 +45,9 @@ def _of(flags: str, env: str = "", *, value: Arity = "one", note: str = "") -> F
 CACHE_REUSE = Foreign(("--cache-reuse",), ("LLAMA_ARG_CACHE_REUSE",))
 """The smallest chunk to reuse, 0 for off: off is all that there is here."""
 
+_KV_TYPE = "keys and values are kept in the type that the model computes in"
+_ELSEWHERE = "models come from `--model` and `--hf-repo` only"
+
 IGNORED: tuple[Foreign, ...] = (
     _of("-t --threads", "LLAMA_ARG_THREADS"),
     _of("-tb --threads-batch"),
@@ -78,8 +81,8 @@ IGNORED: tuple[Foreign, ...] = (
     ),
     _of("--repack -nr --no-repack", "LLAMA_ARG_REPACK", value="none"),
     _of("--no-host", "LLAMA_ARG_NO_HOST", value="none"),
-    _of("-ctk --cache-type-k", "LLAMA_ARG_CACHE_TYPE_K"),
-    _of("-ctv --cache-type-v", "LLAMA_ARG_CACHE_TYPE_V"),
+    _of("-ctk --cache-type-k", "LLAMA_ARG_CACHE_TYPE_K", note=_KV_TYPE),
+    _of("-ctv --cache-type-v", "LLAMA_ARG_CACHE_TYPE_V", note=_KV_TYPE),
     _of("-dt --defrag-thold", "LLAMA_ARG_DEFRAG_THOLD"),
     _of("--rpc", "LLAMA_ARG_RPC"),
     _of("-lm --load-mode", "LLAMA_ARG_LOAD_MODE"),
@@ -104,9 +107,9 @@ IGNORED: tuple[Foreign, ...] = (
     _of("--control-vector", note="control vectors are not applied"),
     _of("--control-vector-scaled", note="control vectors are not applied"),
     _of("--control-vector-layer-range", value="two"),
-    _of("-mu --model-url", "LLAMA_ARG_MODEL_URL"),
-    _of("-dr --docker-repo", "LLAMA_ARG_DOCKER_REPO"),
-    _of("-hff --hf-file", "LLAMA_ARG_HF_FILE"),
+    _of("-mu --model-url", "LLAMA_ARG_MODEL_URL", note=_ELSEWHERE),
+    _of("-dr --docker-repo", "LLAMA_ARG_DOCKER_REPO", note=_ELSEWHERE),
+    _of("-hff --hf-file", "LLAMA_ARG_HF_FILE", note="the whole repository is used"),
     _of("--log-disable", value="none"),
     _of("--log-jsonl --no-log-jsonl", "LLAMA_ARG_LOG_JSONL", value="none"),
     _of("--log-colors", "LLAMA_ARG_LOG_COLORS", value="maybe"),
@@ -139,7 +142,7 @@ IGNORED: tuple[Foreign, ...] = (
     _of("--mirostat"),
     _of("--mirostat-lr"),
     _of("--mirostat-ent"),
-    _of("-l --logit-bias"),
+    _of("-l --logit-bias", note="requests say `logit_bias` themselves"),
     _of("--grammar", note="answers are not constrained"),
     _of("--grammar-file", note="answers are not constrained"),
     _of("-j --json-schema", note="answers are not constrained"),
@@ -156,7 +159,7 @@ IGNORED: tuple[Foreign, ...] = (
         value="none",
     ),
     _of("--context-shift --no-context-shift", "LLAMA_ARG_CONTEXT_SHIFT", value="none"),
-    _of("-r --reverse-prompt"),
+    _of("-r --reverse-prompt", note="requests say `stop` themselves"),
     _of("-sp --special", value="none"),
     _of("--warmup --no-warmup", value="none"),
     _of("--spm-infill", value="none"),
@@ -224,7 +227,7 @@ IGNORED: tuple[Foreign, ...] = (
     ),
     _of("-to --timeout", "LLAMA_ARG_TIMEOUT"),
     _of("--threads-http", "LLAMA_ARG_THREADS_HTTP"),
-    _of("--slot-save-path"),
+    _of("--slot-save-path", note="slots are not saved to files"),
     _of("--media-path"),
     _of("--models-dir", "LLAMA_ARG_MODELS_DIR"),
     _of("--models-preset", "LLAMA_ARG_MODELS_PRESET"),

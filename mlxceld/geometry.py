@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
+from stat import S_ISDIR
 from typing import Any
 
 from mlxceld.ggufheader import Header, Skipped, read_header
@@ -52,6 +53,16 @@ _PATTERNS = {"gemma3_text": 6, "cohere2": 4, "gpt_oss": 2}
 _LATENT_AS_HEADS = frozenset({"minicpm3", "deepseek_v2", "youtu_llm"})
 """Model types with latent attention that cache the expanded keys and values."""
 
+_LAYERS = (
+    "num_hidden_layers",
+    "n_layer",
+    "n_layers",
+    "num_layers",
+    "num_transformer_layers",
+)
+_HIDDEN = ("hidden_size", "n_embd", "d_model", "model_dim", "dim", "hidden_dim")
+"""Names of the number of layers and of their width, in the order of trust."""
+
 _FULL = ("full_attention", "attention", "global_attention", "full", "global", "*", "G")
 _SLIDING = ("sliding_attention", "chunked_attention", "local", "sliding", "L")
 
@@ -92,18 +103,16 @@ def read_geometry(path: Path, *, float32: bool, chunk: int = CHUNK) -> Geometry:
     of prompt tokens read in one step. Raises `Refused` for a path that is missing,
     files that are damaged, and models that the engine cannot run.
     """
-    if path.is_dir():
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        what = "there is no such file or directory"
+        if not isinstance(error, FileNotFoundError):
+            what = f"cannot be read: {error.strerror}"
+        hint = "give a GGUF file or a directory with config.json and weights"
+        raise _refused(path, what, hint) from None
+    if S_ISDIR(mode):
         return _of_directory(path, float32, chunk)
-    if not path.exists():
-        raise Refused(
-            [
-                Problem(
-                    "there is no such file or directory",
-                    where=str(path),
-                    hint="give a GGUF file or a directory with config.json and weights",
-                )
-            ]
-        )
     header = read_header(path)
     check_gguf(path, header)
     return _of_gguf(path, header, float32, chunk)
@@ -243,8 +252,8 @@ def _geometry(
 
 
 def _shape(path: Path, config: Mapping[str, Any]) -> Shape:
-    layers = _int(config, "num_hidden_layers", "n_layer", "n_layers", "num_layers")
-    hidden = _int(config, "hidden_size", "n_embd", "d_model", "model_dim", "dim")
+    layers = _int(config, *_LAYERS)
+    hidden = _int(config, *_HIDDEN)
     if not layers or not hidden:
         raise _refused(
             path / "config.json",

@@ -77,8 +77,8 @@ def _short_group(heading: str, rows: list[tuple[str, str]], width: int) -> list[
 
 
 def _long_entry(option: Option, width: int) -> Iterator[str]:
-    yield f"  {_all_flags(option)}"
     indent = "      "
+    yield from _wrap(_all_flags(option), indent, width, first="  ")
     yield from _wrap(f"{option.short}.", indent, width)
     for paragraph in option.long.split("\n\n"):
         yield from _wrap(paragraph, indent, width)
@@ -139,11 +139,11 @@ def _all_flags(option: Option) -> str:
     return f"{text}; {constants}" if constants else text
 
 
-def _wrap(text: str, indent: str, width: int) -> list[str]:
+def _wrap(text: str, indent: str, width: int, first: str | None = None) -> list[str]:
     return textwrap.wrap(
         text,
         width,
-        initial_indent=indent,
+        initial_indent=indent if first is None else first,
         subsequent_indent=indent,
         break_long_words=False,
         break_on_hyphens=False,

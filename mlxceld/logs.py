@@ -37,6 +37,8 @@ class Event(StrEnum):
     LOAD_FAILED = "load_failed"
     LISTENING = "listening"
     ENGINE_LOST = "engine_lost"
+    REQUEST = "request"
+    REQUEST_FAILED = "request_failed"
     RELOAD = "reload"
     DRAINING = "draining"
     DRAIN_CUT = "drain_cut"

@@ -222,7 +222,8 @@ OPTIONS: tuple[Option, ...] = (
         default=True,
         category="model",
         short="Render chats with the model's Jinja template",
-        long="Off, chats are rendered in the ChatML form whatever the model brings.",
+        long="Off, chats are rendered in the ChatML form whatever the model brings; a "
+        "template that is given with `--chat-template` is used all the same.",
     ),
     Option(
         key="model.chat_template",
@@ -381,6 +382,37 @@ OPTIONS: tuple[Option, ...] = (
         short="How alike a prompt must be to get the slot that remembers it",
         long="The share of the prompt that an idle slot already holds. Below it the "
         "least recently used idle slot is taken. 0 turns the comparison off.",
+    ),
+    Option(
+        key="engine.overflow",
+        flags=("--overflow",),
+        kind=Choice(
+            (
+                ("preempt", "the youngest request steps back and goes on later"),
+                ("error", "all running requests end with an error"),
+            ),
+        ),
+        default="preempt",
+        category="slots",
+        short="What happens when the shared pool is too small for all who run",
+        long="First the idle slots give up what they remember, least recently used "
+        "first. If that is not enough: preempt puts the youngest running request "
+        "back at the head of the queue, with its answer so far; its client stays "
+        "connected and in the end gets the answer that it would have got. error does "
+        "what llama-server does: all running requests end with status 500, or an "
+        "error event in a stream, and `Context size has been exceeded.`; those that "
+        "wait go on.\n\nWhere the slots do not share a pool it makes no difference.",
+    ),
+    Option(
+        key="engine.queue_timeout",
+        flags=("--queue-timeout",),
+        kind=Number(low=0.0, high=86400.0, unit="seconds"),
+        default=0.0,
+        category="slots",
+        short="Seconds that a request may wait for a slot; 0 is as long as it takes",
+        long="A request that has waited longer without being started is refused with "
+        "503 and a `Retry-After` header. One that was started and had to step back "
+        "for others is never refused.",
     ),
     # ---- device and memory ----
     Option(
@@ -709,8 +741,8 @@ OPTIONS: tuple[Option, ...] = (
         default=30,
         category="server",
         short="Seconds between comment lines in a silent stream; -1 is off",
-        long="Keeps proxies from closing a stream whose prompt is still being read. 0 "
-        "is off too.",
+        long="Keeps proxies from closing a stream that pauses. Nothing is sent before "
+        "the first event, so that a failure can still have its status. 0 is off too.",
         reload="live",
     ),
     Option(
@@ -733,8 +765,8 @@ OPTIONS: tuple[Option, ...] = (
         env_name="LOG_LEVEL",
         kind=Choice(
             (
-                ("debug", "also what is of use only when looking for a mistake"),
-                ("info", "starts, stops and one line for each request"),
+                ("debug", "also one line for each HTTP request"),
+                ("info", "starts, stops, and what the engine is doing"),
                 ("warning", "what somebody should look at"),
                 ("error", "only failures"),
             ),
@@ -763,7 +795,8 @@ OPTIONS: tuple[Option, ...] = (
         default="auto",
         category="logging",
         short="The form of log lines",
-        long="Log lines go to standard error.",
+        long="Log lines go to standard error; a log file gets JSON unless console is "
+        "asked for.",
     ),
     Option(
         key="logging.file",
@@ -773,9 +806,9 @@ OPTIONS: tuple[Option, ...] = (
         kind=FilePath(),
         category="logging",
         short="File that log lines are added to",
-        long="Instead of standard error. A name in a TOML file is seen from the folder "
-        "of that file.",
-        default_text="standard error",
+        long="As well as to standard error. A name in a TOML file is seen from the "
+        "folder of that file.",
+        default_text="none",
         renamed_from=("log_file",),
     ),
 )
@@ -792,6 +825,7 @@ OLD_KEYS: dict[str, str] = {
     "no_batch": "write `parallel = 1` in [engine] instead",
     "max_batch_size": "write `parallel` in [engine] instead, the number of slots",
     "config_version": "write `version = 2` instead",
+    "llama_server_compat": 'write `mode = "llama-compat"` in [engine] instead',
 }
 """Keys of the old flat file that need more than a new name."""
 

@@ -22,7 +22,6 @@ from mlxceld.problems import Problem, Refused
 
 Mode = Literal["legacy", "llama-compat", "per-seq"]
 
-AUTO = -1
 AUTO_SLOTS = 4
 """Slots that `parallel = -1` stands for, as in llama-server."""
 

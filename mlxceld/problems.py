@@ -39,3 +39,7 @@ class Refused(Exception):
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(p.render() for p in self.problems))
+
+
+class Unreachable(Refused):
+    """What is asked for may be right, but cannot be had now: a later start may do."""

@@ -57,6 +57,10 @@ class EngineSettings:
     """Reuse what a slot remembers of an earlier prompt."""
     slot_prompt_similarity: float = 0.1
     """How alike a prompt must be to get the slot that remembers it."""
+    overflow: str = "preempt"
+    """What happens when the shared pool is too small for all who run."""
+    queue_timeout: float = 0.0
+    """Seconds that a request may wait for a slot; 0 is as long as it takes."""
     device: str = "auto"
     """The device that computes."""
     dequantize: str = "auto"

@@ -388,7 +388,7 @@ def test_every_mistake_of_a_file_is_reported_with_its_way_out(setup: Setup) -> N
         "version = 1\nctx_size = 4\nn_parallel = 3\nno_batch = true\n"
         "[engin]\nx = 1\n"
         "[engine]\nctx_siz = 5\nport = 3\nkv-unified = true\nmax_tokens = 3\n"
-        "[server]\nzzz = 1\n"
+        "[server]\nzzz = 1\nn_gpu_layers = 9\nllama_server_compat = true\n"
     )
     bad = setup.refused()
     assert [(p.where.rpartition(":")[2], p.hint) for p in bad.problems] == [
@@ -402,6 +402,8 @@ def test_every_mistake_of_a_file_is_reported_with_its_way_out(setup: Setup) -> N
         ("10", "did you mean `kv_unified`?"),
         ("11", "write `n_predict` in [engine]"),
         ("13", ""),
+        ("14", "it has no meaning here; leave it out"),
+        ("15", 'write `mode = "llama-compat"` in [engine] instead'),
     ]
 
 

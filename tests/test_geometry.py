@@ -264,3 +264,23 @@ def test_the_demo_model_is_estimated_in_no_time(demo_model: Path) -> None:
     assert geometry.kv_bytes_per_token == 30 * 3 * 64 * 2 * 4
     assert geometry.n_ctx_train == 8192
     assert geometry.weight_bytes == 134515008 * 4
+
+
+def test_a_path_that_cannot_be_looked_at_is_refused(tmp_path: Path) -> None:
+    assert "cannot be read: File name too long" in _refusal(tmp_path / ("x" * 300))
+    file = tmp_path / "model.gguf"
+    file.touch()
+    assert "cannot be read: Not a directory" in _refusal(file / "inside")
+
+
+@pytest.mark.parametrize(
+    ("layers", "hidden"),
+    [("num_transformer_layers", "model_dim"), ("num_layers", "hidden_dim")],
+    ids=["openelm", "afm7"],
+)
+def test_sizes_are_found_under_the_names_of_other_families(
+    tmp_path: Path, layers: str, hidden: str
+) -> None:
+    config = {"model_type": "x", layers: 3, hidden: 64, "num_attention_heads": 4}
+    # 3 layers x 4 heads x 16 values x keys and values x 2 bytes
+    assert _kv(tmp_path, config) == 3 * 4 * 16 * 2 * 2

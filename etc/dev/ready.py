@@ -31,7 +31,7 @@ def healthy(host: str, port: int) -> bool:
     try:
         connection.request("GET", "/health")
         return connection.getresponse().status == 200
-    except OSError:
+    except (OSError, http.client.HTTPException):
         return False
     finally:
         connection.close()

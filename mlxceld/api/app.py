@@ -58,7 +58,7 @@ def build_app(settings: Settings, client: EngineClient) -> ASGIApp:
     """
     state = State(settings, client)
     keys = read_keys(settings.server.api_key, settings.server.api_key_file)
-    prefix = _prefix(settings.server.api_prefix)
+    prefix = settings.server.api_prefix
     paths = dict(ROUTES)
     if prefix:
         paths |= {(prefix + path).rstrip("/"): found for path, found in ROUTES.items()}
@@ -69,12 +69,6 @@ def build_app(settings: Settings, client: EngineClient) -> ASGIApp:
         logging_config=None,
     )
     return Gate(app, state, keys, prefix)  # type: ignore[arg-type]
-
-
-def _prefix(text: str) -> str:
-    """`llm/` and `/llm` are the same prefix, `/llm`; empty or `/` is none."""
-    name = text.strip().strip("/")
-    return f"/{name}" if name else ""
 
 
 def _route(path: str, found: Mapping[str, Handler], state: State) -> ASGIRouteHandler:
@@ -108,7 +102,7 @@ def _report(path: str, error: Exception) -> None:
     """Log a fault of ours: type and place; its words may quote what a user wrote."""
     frames = traceback.extract_tb(error.__traceback__)[-4:]
     log.error(
-        "request_failed",
+        logs.Event.REQUEST_FAILED,
         path=path,
         error=type(error).__name__,
         trace=[f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames],

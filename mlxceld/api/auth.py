@@ -49,7 +49,7 @@ def read_keys(api_key: Iterable[str], key_file: str | None) -> Keys:
     keys = [key.strip() for key in api_key if key.strip()]
     if key_file:
         try:
-            text = Path(key_file).expanduser().read_text(encoding="utf-8")
+            text = Path(key_file).read_text(encoding="utf-8")
         except (OSError, UnicodeError) as error:
             reason = getattr(error, "strerror", None) or "not UTF-8 text"
             raise Refused(

@@ -7,7 +7,7 @@ from typing import Any
 
 from mlxceld.api.errors import ApiError, bad_field, invalid, not_supported
 from mlxceld.api.http import Exchange
-from mlxceld.api.readers import array, boolean, json_object, text
+from mlxceld.api.readers import array, flag, json_object, text
 from mlxceld.api.state import State
 from mlxceld.chat.conversation import ConversationError, read_conversation
 from mlxceld.chat.template import TemplateBroken, TemplateRefused
@@ -31,13 +31,8 @@ def chat_prompt(state: State, body: dict[str, Any]) -> ChatPrompt:
     """
     limits = state.limits()
     refuse_what_is_missing(body, state)
-
-    def flag(name: str, default: bool) -> bool:
-        value = body.get(name)
-        return default if value is None else boolean(name, value, limits)
-
-    continues = flag("continue_final_message", False)
-    opens = flag("add_generation_prompt", True)
+    continues = flag(body, "continue_final_message", False, limits)
+    opens = flag(body, "add_generation_prompt", True, limits)
     if continues and body.get("add_generation_prompt"):
         raise invalid(
             "add_generation_prompt and continue_final_message cannot both be true"

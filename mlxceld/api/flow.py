@@ -72,7 +72,7 @@ class Answer:
                     self.started = now
                     self.n_prompt, self.n_cached = event.n_prompt, event.n_cached
             case m.Progress():
-                self.n_read = event.processed
+                self.n_read, self.n_cached = event.processed, event.cached
             case m.Delta() | m.Done():
                 self.first_token = self.first_token or now
                 self.n_decoded = event.n_decoded
@@ -168,6 +168,11 @@ class Flow:
         self._generations.append(generation)
         self._state.running.add(generation.id, public_settings(ask))
         self._tasks.append(asyncio.create_task(self._pump(index, generation)))
+
+    @property
+    def reading(self) -> bool:
+        """Whether a slot works for this request; in the queue nothing is promised."""
+        return any(answer.started for answer in self.answers)
 
     def close(self) -> None:
         """Cancel everything that still runs. Synchronous; may be called twice."""

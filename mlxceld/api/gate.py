@@ -97,7 +97,7 @@ class Gate:
             await self._pass(scope, receive, send_on)
         finally:
             log.debug(
-                "request",
+                logs.Event.REQUEST,
                 method=scope["method"],
                 path=scope["path"],
                 status=status,

@@ -152,7 +152,7 @@ def _own(snapshot: Snapshot, plan: Plan) -> list[Metric]:
         gauge("kv_bytes", "Bytes of keys and values in memory", snapshot.kv_bytes),
         gauge("kv_plan_bytes", "Bytes of keys and values at most", plan.kv_bytes),
         gauge("requests_waiting", "Requests that wait for a slot", snapshot.waiting),
-        counter("requests", "Requests that got a slot", totals.requests),
+        counter("requests", "Requests, refused ones included", totals.requests),
         counter("requests_failed", "Requests that failed", totals.failed),
         counter("requests_cancelled", "Requests whose client left", totals.cancelled),
         counter("requests_preempted", "Requests put back for room", totals.preempted),

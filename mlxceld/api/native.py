@@ -55,7 +55,8 @@ async def _stream(
     while not flow.finished:
         item = await flow.next()
         if item is None:
-            await stream.ping()
+            if flow.reading:
+                await stream.ping()
             continue
         answer, event = item
         match event:
@@ -64,7 +65,7 @@ async def _stream(
             case m.Delta():
                 await stream.send(_part(job, answer, event))
             case m.Done():
-                if event.text:
+                if event.text or event.tokens:
                     await stream.send(_part(job, answer, event))
                 last = final(state, job, answer, texts[answer.index], streamed=True)
                 await stream.send(pick(last, wanted))

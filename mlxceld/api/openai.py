@@ -31,11 +31,12 @@ from mlxceld.engine import messages as m
 class _Dialect(Protocol):
     """What differs between the two routes."""
 
+    head: dict[str, Any]
+    """What every reply and, in completions, every chunk says of itself."""
+    id: str
+
     def choice(self, answer: Answer) -> dict[str, Any]:
         """One finished answer within `choices`."""
-
-    def whole(self, choices: list[Any], answers: Sequence[m.Done]) -> dict[str, Any]:
-        """The reply that is not streamed."""
 
     def opening(self, answer: Answer) -> dict[str, Any] | None:
         """The chunk before an answer's first text, or None."""
@@ -56,8 +57,8 @@ class _Completions:
     """/v1/completions. Usage is always in the last chunk of its streams."""
 
     def __init__(self, head: dict[str, Any], identity: str) -> None:
-        self._head = {**head, "object": "text_completion"}
-        self._id = identity
+        self.head = {**head, "object": "text_completion"}
+        self.id = identity
 
     def _choice(self, answer: Answer, text: str, reason: str | None) -> dict[str, Any]:
         return {
@@ -71,20 +72,12 @@ class _Completions:
         reason = shapes.finish_reason(answer.finished())
         return self._choice(answer, answer.content, reason)
 
-    def whole(self, choices: list[Any], answers: Sequence[m.Done]) -> dict[str, Any]:
-        return {
-            "choices": choices,
-            **self._head,
-            "usage": shapes.usage(answers),
-            "id": self._id,
-        }
-
     def opening(self, answer: Answer) -> dict[str, Any] | None:
         return None
 
     def part(self, answer: Answer, text: str) -> dict[str, Any]:
         choices = [self._choice(answer, text, None)]
-        return {"choices": choices, **self._head, "id": self._id}
+        return {"choices": choices, **self.head, "id": self.id}
 
     def ending(
         self, answer: Answer, timings: dict[str, Any], usage_follows: bool
@@ -92,9 +85,9 @@ class _Completions:
         done = answer.finished()
         return {
             "choices": [self._choice(answer, "", shapes.finish_reason(done))],
-            **self._head,
+            **self.head,
             "usage": shapes.usage([done]),
-            "id": self._id,
+            "id": self.id,
             "timings": timings,
         }
 
@@ -106,7 +99,7 @@ class _Chat:
     """/v1/chat/completions. Usage is in a chunk of its own, and only when asked for."""
 
     def __init__(self, head: dict[str, Any], identity: str, prefill: str) -> None:
-        self._head = {**head, "object": "chat.completion"}
+        self.head = {**head, "object": "chat.completion"}
         self._chunk_head = {
             "created": head["created"],
             "id": identity,
@@ -114,7 +107,7 @@ class _Chat:
             "system_fingerprint": head["system_fingerprint"],
             "object": "chat.completion.chunk",
         }
-        self._id = identity
+        self.id = identity
         self._prefill = prefill
 
     def choice(self, answer: Answer) -> dict[str, Any]:
@@ -126,14 +119,6 @@ class _Chat:
                 # llama-server repeats the beginning that it was given to continue.
                 "content": self._prefill + answer.content,
             },
-        }
-
-    def whole(self, choices: list[Any], answers: Sequence[m.Done]) -> dict[str, Any]:
-        return {
-            "choices": choices,
-            **self._head,
-            "usage": shapes.usage(answers),
-            "id": self._id,
         }
 
     def _chunk(
@@ -198,7 +183,12 @@ async def _run(state: State, exchange: Exchange, job: Job, dialect: _Dialect) ->
             return
         answers = await flow.collect()
     done = [answer.finished() for answer in answers]
-    reply = dialect.whole([dialect.choice(answer) for answer in answers], done)
+    reply = {
+        "choices": [dialect.choice(answer) for answer in answers],
+        **dialect.head,
+        "usage": shapes.usage(done),
+        "id": dialect.id,
+    }
     if job.ask.verbose:
         reply["__verbose"] = native.final(
             state, job, answers[0], texts[0], streamed=False
@@ -228,7 +218,8 @@ async def _stream(exchange: Exchange, flow: Flow, job: Job, dialect: _Dialect) -
     while not flow.finished:
         item = await flow.next()
         if item is None:
-            await stream.ping()
+            if flow.reading:
+                await stream.ping()
             continue
         answer, event = item
         match event:

@@ -17,9 +17,9 @@ from mlxceld.api.errors import not_supported, unavailable
 from mlxceld.api.flow import ask_engine
 from mlxceld.api.http import Exchange
 from mlxceld.api.prompt import read_content, read_tokens
-from mlxceld.api.readers import boolean
+from mlxceld.api.readers import flag
 from mlxceld.api.state import State
-from mlxceld.chat.template import CHATML, TemplateBroken
+from mlxceld.chat.template import TemplateBroken
 from mlxceld.engine.messages import SlotState, Snapshot, Totals
 
 
@@ -78,7 +78,7 @@ def _template(state: State) -> tuple[str, dict[str, bool]]:
     try:
         template = state.template()
     except TemplateBroken:
-        return state.ready().model.chat_template or CHATML, {}
+        return state.ready().model.chat_template, {}
     return template.text, template.caps
 
 
@@ -214,19 +214,14 @@ async def tokenize(state: State, exchange: Exchange) -> None:
     body = await exchange.json_object()
     limits = state.limits()
     content = read_content(body, "content", limits.n_vocab)
-
-    def flag(name: str, default: bool) -> bool:
-        value = body.get(name)
-        return default if value is None else boolean(name, value, limits)
-
     answer = await ask_engine(
         state.client.tokenize(
             content,
-            add_special=flag("add_special", False),
-            parse_special=flag("parse_special", True),
+            add_special=flag(body, "add_special", False, limits),
+            parse_special=flag(body, "parse_special", True, limits),
         )
     )
-    if flag("with_pieces", False):
+    if flag(body, "with_pieces", False, limits):
         pairs = zip(answer.tokens, answer.pieces, strict=True)
         tokens = [{"id": token, "piece": _piece(piece)} for token, piece in pairs]
         await exchange.send_json({"tokens": tokens})

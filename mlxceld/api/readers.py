@@ -102,6 +102,12 @@ def boolean(name: str, value: Any, limits: Limits) -> bool:
     return value
 
 
+def flag(body: dict[str, Any], name: str, default: bool, limits: Limits) -> bool:
+    """A boolean field of a body; `default` when it is absent or null."""
+    value = body.get(name)
+    return default if value is None else boolean(name, value, limits)
+
+
 def text(name: str, value: Any, limits: Limits) -> str:
     if not isinstance(value, str):
         raise _wrong(name, "a string", value)

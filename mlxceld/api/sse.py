@@ -50,9 +50,13 @@ class EventStream:
         await self._exchange.write(event(payload))
 
     async def ping(self) -> None:
-        """Keep the connection alive; nothing before the stream has begun."""
-        if self._exchange.started:
-            await self._exchange.write(PING)
+        """Keep the connection alive; begins the stream if need be.
+
+        A proxy gives up on a long prompt otherwise. A failure after that can only be
+        an event.
+        """
+        await self.begin()
+        await self._exchange.write(PING)
 
     async def end(self, last: bytes = b"") -> None:
         await self.begin()

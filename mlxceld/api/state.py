@@ -63,7 +63,9 @@ class State:
         self.metrics = Metrics()
         self._own_template = _template_of(settings)
         self._model_template: ChatTemplate | None = None
-        self.template_kwargs = _kwargs_of(settings)
+        self.template_kwargs: dict[str, Any] = json.loads(
+            settings.model.chat_template_kwargs
+        )
 
     def ready(self) -> Ready:
         """The loaded model and its plan. Raises ApiError 503 before there is one."""
@@ -93,13 +95,15 @@ class State:
         return model.path or model.hf_repo or ""
 
     def template(self) -> ChatTemplate:
-        """The chat template: the option's, the model's, or ChatML when it has none.
+        """The chat template: the option's, the model's, or ChatML.
 
+        ChatML is for a model that has none, and for all models without `model.jinja`.
         Raises TemplateBroken when the model's own template does not compile.
         """
         if self._own_template is not None:
             return self._own_template
-        text = self.ready().model.chat_template or CHATML
+        model_text = self.ready().model.chat_template
+        text = (self.settings.model.jinja and model_text) or CHATML
         if self._model_template is None or self._model_template.text != text:
             self._model_template = ChatTemplate(text)
         return self._model_template
@@ -112,7 +116,7 @@ def _template_of(settings: Settings) -> ChatTemplate | None:
     if model.chat_template_file:
         where = model.chat_template_file
         try:
-            text = Path(where).expanduser().read_text(encoding="utf-8")
+            text = Path(where).read_text(encoding="utf-8")
         except (OSError, UnicodeError) as error:
             reason = getattr(error, "strerror", None) or "not UTF-8 text"
             raise Refused(
@@ -138,22 +142,3 @@ def _template_of(settings: Settings) -> ChatTemplate | None:
         raise Refused(
             [Problem(f"the chat template is broken: {error}", where=where)]
         ) from None
-
-
-def _kwargs_of(settings: Settings) -> dict[str, Any]:
-    text = settings.model.chat_template_kwargs
-    try:
-        value = json.loads(text) if text else {}
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
-        raise Refused(
-            [
-                Problem(
-                    "the value is no JSON object",
-                    where="model.chat_template_kwargs",
-                    hint='write for example {"enable_thinking": false}',
-                )
-            ]
-        )
-    return value

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from mlxceld import logs
+from mlxceld.check import estimate
 from mlxceld.engine import messages
 from mlxceld.engine.client import EngineClient, LoadError
 from mlxceld.exits import Exit
@@ -54,7 +55,7 @@ def run(resolved: Resolved) -> int:
             settings.logging.level, settings.logging.format, settings.logging.file
         )
         startup.tell(resolved)
-        geometry = startup.estimate(settings)
+        geometry = estimate(settings)
         said = startup.tell_plan(startup.check_plan(settings, geometry))
         startup.tell_flips(resolved, geometry)
         load = startup.load_message(settings)
@@ -219,7 +220,9 @@ class Daemon:
             self._loaded = False
             _log.error(
                 Event.ENGINE_LOST,
-                message="the engine ended unexpectedly, it is started again",
+                message=f"the engine ended unexpectedly (status {client.exit_status}), "
+                "it is started again",
+                status=client.exit_status,
                 restarts=client.restarts,
             )
         elif client.state == "ready" and client.restarts and not self._loaded:

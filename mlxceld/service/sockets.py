@@ -54,11 +54,15 @@ def listen(hosts: Sequence[str], port: int) -> list[Listener]:
         addresses = [_resolve(host, port) for host in hosts if not _is_file(host)]
         mixed = {family for group in addresses for family, _ in group}
         v6_only = len(mixed) > 1
+        ours: set[tuple[socket.AddressFamily, str]] = set()
         for host in hosts:
             if _is_file(host):
                 listeners.append(_listen_file(Path(host).expanduser()))
                 continue
-            for listener in _listen_host(host, addresses.pop(0), port, v6_only):
+            # `localhost` and `127.0.0.1` may both be there, and are bound once.
+            group = [one for one in addresses.pop(0) if one not in ours]
+            ours.update(group)
+            for listener in _listen_host(host, group, port, v6_only):
                 listeners.append(listener)
                 port = port or listener.sock.getsockname()[1]
     except BaseException:
@@ -79,11 +83,13 @@ def _resolve(host: str, port: int) -> list[tuple[socket.AddressFamily, str]]:
         found = socket.getaddrinfo(
             bare, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
+        # A name with an empty or an endless part never reaches the resolver.
+        why = getattr(error, "strerror", None) or "it cannot be a name"
         raise Refused(
             [
                 Problem(
-                    f"host `{host}` is not known: {error.strerror}",
+                    f"host `{host}` is not known: {why}",
                     where="server.host",
                     hint="give an address of this machine, `127.0.0.1` for itself only",
                 )

@@ -10,12 +10,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 from mlxceld import __version__, config, flips, logs
-from mlxceld.backend import will_be_float32
+from mlxceld.check import ANY_MODEL, estimate
 from mlxceld.engine import messages
-from mlxceld.geometry import read_geometry
 from mlxceld.logs import Event
 from mlxceld.memory import memory_limit_bytes
 from mlxceld.options import OPTIONS
@@ -24,9 +22,6 @@ from mlxceld.problems import Refused
 from mlxceld.settings import Settings
 
 _log = logs.get("mlxceld.service")
-
-_ANY_MODEL = Geometry(n_ctx_train=1 << 40)
-"""Stands for a model that is not on this disk: refuses nothing by its size."""
 
 
 def tell(resolved: config.Resolved) -> None:
@@ -46,20 +41,6 @@ def tell(resolved: config.Resolved) -> None:
         _log.warning(Event.CONFIG_WARNING, message=problem.render())
 
 
-def estimate(settings: Settings) -> Geometry | None:
-    """The geometry that the model's files tell; None when they are elsewhere.
-
-    Raises `Refused` for a model that cannot be read.
-    """
-    if settings.model.path is None:
-        return None
-    return read_geometry(
-        Path(settings.model.path).expanduser(),
-        float32=will_be_float32(settings.engine.device, settings.engine.dequantize),
-        chunk=settings.engine.batch_size,
-    )
-
-
 def check_plan(settings: Settings, geometry: Geometry | None) -> Plan | None:
     """The plan as estimated; None when nothing is known of the model.
 
@@ -68,7 +49,7 @@ def check_plan(settings: Settings, geometry: Geometry | None) -> Plan | None:
     """
     wish = config.wish(settings)
     if geometry is None:
-        make_plan(wish, _ANY_MODEL)
+        make_plan(wish, ANY_MODEL)
         return None
     return make_plan(wish, geometry, memory_limit_bytes(settings.engine.memory_limit))
 
@@ -103,9 +84,10 @@ def tell_plan(plan: Plan | None, said: frozenset[str] = frozenset()) -> frozense
 def load_message(settings: Settings) -> messages.Load:
     """What the engine is told to load."""
     model, engine = settings.model, settings.engine
-    path = str(Path(model.path).expanduser()) if model.path else ""
     return messages.Load(
-        source=messages.ModelSource(path, model.hf_repo or "", model.offline),
+        source=messages.ModelSource(
+            model.path or "", model.hf_repo or "", model.offline
+        ),
         wish=config.wish(settings),
         memory_limit=memory_limit_bytes(engine.memory_limit),
         device=engine.device,
@@ -113,6 +95,8 @@ def load_message(settings: Settings) -> messages.Load:
         prefill_chunk=engine.batch_size,
         queue_size=settings.server.queue_size,
         slot_prompt_similarity=engine.slot_prompt_similarity,
+        overflow=engine.overflow,
+        queue_timeout=engine.queue_timeout,
     )
 
 

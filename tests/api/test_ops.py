@@ -218,7 +218,7 @@ def test_switched_off_routes_say_how_to_switch_them_on() -> None:
 
 
 def test_post_props_changes_nothing_and_says_success() -> None:
-    settings = Settings(server=ServerSettings(props=True, api_prefix="llm/"))
+    settings = Settings(server=ServerSettings(props=True, api_prefix="/llm"))
     with serve(settings=settings) as running:
         reply = running.post("/props", {"a": 1})
         assert (reply.status_code, reply.json()) == (200, {"success": True})

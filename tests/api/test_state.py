@@ -9,8 +9,8 @@ import pytest
 
 from mlxceld.api.state import Running, State
 from mlxceld.engine.client import EngineClient
-from mlxceld.engine.messages import Load, ModelSource
-from mlxceld.plan import Wish
+from mlxceld.engine.messages import Load, ModelInfo, ModelSource, Ready
+from mlxceld.plan import Wish, make_plan
 from mlxceld.problems import Refused
 from mlxceld.settings import ModelSettings, Settings
 
@@ -18,6 +18,15 @@ from mlxceld.settings import ModelSettings, Settings
 def state(**model: Any) -> State:
     client = EngineClient(Load(source=ModelSource(path="x"), wish=Wish()))
     return State(Settings(model=ModelSettings(**model)), client)
+
+
+def ready(template: str, **model: Any) -> State:
+    """A state whose model is loaded and brings this template."""
+    found = state(**model)
+    info = ModelInfo(n_vocab=8, n_ctx_train=64, chat_template=template)
+    found.client.ready = Ready(info, make_plan(Wish(ctx_size=64)))
+    found.client.state = "ready"
+    return found
 
 
 HI = [{"role": "user", "content": "hi"}]
@@ -34,14 +43,22 @@ def test_a_template_of_the_option_wins(tmp_path: Path) -> None:
     )
 
 
+def test_without_jinja_the_models_own_template_is_not_used() -> None:
+    own = "({{ messages[0].content }})"
+    assert ready(own).template().render(HI) == "(hi)"
+    chatml = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+    assert ready(own, jinja=False).template().render(HI) == chatml
+    assert ready("").template().render(HI) == chatml
+    given = ready(own, jinja=False, chat_template="<{{ messages[0].content }}>")
+    assert given.template().render(HI) == "<hi>"
+
+
 @pytest.mark.parametrize(
     ("model", "words"),
     [
         ({"chat_template": "{% for %}"}, "broken: line 1"),
         ({"chat_template": "vicuna"}, "no built-in chat template `vicuna`"),
         ({"chat_template_file": "/nonexistent/x"}, "No such file"),
-        ({"chat_template_kwargs": "[1]"}, "no JSON object"),
-        ({"chat_template_kwargs": "{"}, "no JSON object"),
     ],
 )
 def test_mistakes_in_the_options_show_at_start(

@@ -244,7 +244,8 @@ def test_an_engine_that_crashes_ends_its_requests_and_comes_back() -> None:
         body = {"prompt": "boom and more", "n_predict": 5}
         answer = httpx.post(f"{url}/completion", json=body, timeout=PATIENCE)
         assert answer.status_code == 500
-        one.wait_for("engine_lost")
+        # The status with which the scripted engine ends itself.
+        assert one.wait_for("engine_lost")["status"] == 3
         one.wait_for("loaded")
         body = {"prompt": "fine", "n_predict": 5}
         answer = httpx.post(f"{url}/completion", json=body, timeout=PATIENCE)

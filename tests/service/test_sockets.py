@@ -126,3 +126,18 @@ def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="is no socket"):
         listen([str(path)], 0)
     assert path.read_text() == "mine"
+
+
+@pytest.mark.parametrize("host", ["a" * 70, "example..com"])
+def test_what_cannot_be_a_name_is_refused_like_an_unknown_one(host: str) -> None:
+    with pytest.raises(Refused, match=r"is not known: it cannot be a name"):
+        listen([host], 0)
+
+
+def test_an_address_that_two_hosts_name_is_bound_once() -> None:
+    listeners = listen(["127.0.0.1", "127.0.0.1"], 0)
+    try:
+        assert len(listeners) == 1
+    finally:
+        for listener in listeners:
+            listener.close()

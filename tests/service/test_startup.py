@@ -136,6 +136,8 @@ def test_the_engine_is_told_what_the_settings_say() -> None:
             batch_size=64,
             memory_limit=123,
             slot_prompt_similarity=0.5,
+            overflow="error",
+            queue_timeout=2.5,
         ),
         server=ServerSettings(queue_size=7),
     )
@@ -152,6 +154,7 @@ def test_the_engine_is_told_what_the_settings_say() -> None:
     )
     assert (load.prefill_chunk, load.queue_size, load.memory_limit) == (64, 7, 123)
     assert load.slot_prompt_similarity == 0.5
+    assert (load.overflow, load.queue_timeout) == ("error", 2.5)
 
 
 def test_a_reload_names_what_a_restart_would_change_and_masks_secrets(
