@@ -18,7 +18,16 @@ def will_be_float32(
     if device != "auto":
         return device == "cpu"
     system = system or platform.system()
-    return system != "Darwin" and "cuda" not in (installed or _backends())
+    return system != "Darwin" and not may_be_cuda(
+        "auto", system=system, installed=installed
+    )
+
+
+def may_be_cuda(device: str, *, system: str = "", installed: str = "") -> bool:
+    """Whether the engine may compute on a graphics card with a memory of its own."""
+    if device == "cpu" or (system or platform.system()) == "Darwin":
+        return False
+    return "cuda" in (installed or _backends())
 
 
 def _backends() -> str:

@@ -7,17 +7,19 @@ the plan is then made without sizes.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mlxceld.backend import will_be_float32
+from mlxceld.backend import may_be_cuda, will_be_float32
 from mlxceld.config import Resolved, wish
 from mlxceld.flips import announcements
 from mlxceld.geometry import read_geometry
 from mlxceld.memory import memory_limit_bytes
 from mlxceld.plan import Geometry, Plan, make_plan
 from mlxceld.problems import Problem, Refused
+from mlxceld.service.tls import tls_context
 from mlxceld.settings import Settings
 
 ANY_MODEL = Geometry(n_ctx_train=1 << 40)
@@ -39,6 +41,7 @@ def report(resolved: Resolved) -> Report:
     if why:
         lines.append(why)
     try:
+        check_folders(resolved.settings)
         plan = _plan(resolved.settings, geometry)
     except Refused as refused:
         return Report(tuple(lines), refused.problems)
@@ -49,6 +52,15 @@ def report(resolved: Resolved) -> Report:
         lines += [f"note: {note}" for note in plan.notes]
     lines += flip_lines(resolved, geometry)
     return Report((*lines, "the configuration is good"))
+
+
+def check_folders(settings: Settings) -> None:
+    """Raises `Refused` for folders and files of the settings that cannot be used."""
+    tls_context(settings.server)
+    folder = settings.server.slot_save_path
+    if folder is not None and not os.path.isdir(folder):
+        hint = "create it, or leave server.slot_save_path out"
+        raise Refused([Problem("slot_save_path is not a directory", folder, hint)])
 
 
 def estimate(settings: Settings) -> Geometry | None:
@@ -63,7 +75,19 @@ def estimate(settings: Settings) -> Geometry | None:
         Path(model.path),
         float32=will_be_float32(engine.device, engine.dequantize),
         chunk=engine.batch_size,
+        cache_types=(engine.cache_type_k, engine.cache_type_v),
     )
+
+
+def memory_limit(settings: Settings) -> int | None:
+    """The memory limit in bytes as far as it can be known without MLX.
+
+    None for a share of a graphics card's memory: only the engine can ask for its size.
+    """
+    wanted = settings.engine.memory_limit
+    if isinstance(wanted, str) and may_be_cuda(settings.engine.device):
+        return None
+    return memory_limit_bytes(wanted)
 
 
 def flip_lines(resolved: Resolved, geometry: Geometry | None) -> Iterator[str]:
@@ -104,8 +128,7 @@ def _plan(settings: Settings, geometry: Geometry | None) -> Plan | None:
     """The plan; None when it cannot be known without the model."""
     asked = wish(settings)
     if geometry is not None:
-        limit = memory_limit_bytes(settings.engine.memory_limit)
-        return make_plan(asked, geometry, limit)
+        return make_plan(asked, geometry, memory_limit(settings))
     plan = make_plan(asked, ANY_MODEL)
     needs_length = plan.slot_ctx >= (ANY_MODEL.n_ctx_train or 0)
     return None if needs_length else plan

@@ -16,6 +16,7 @@ from mlxceld import layers, paths, settings
 from mlxceld.argv import CommandLine, parse
 from mlxceld.exits import Exit
 from mlxceld.files import read_file
+from mlxceld.hosts import open_to_all
 from mlxceld.kinds import Value
 from mlxceld.layers import DEFAULT, Found, Layer, Origin, Said
 from mlxceld.options import EXCLUSIVE, OPTIONS, TABLES, Option, in_table
@@ -88,6 +89,7 @@ def wish(settings: Settings) -> Wish:
         kv_unified=engine.kv_unified,
         min_slot_ctx=engine.min_slot_ctx,
         memory_check=engine.memory_check,
+        cache_ram=engine.cache_ram,
     )
 
 
@@ -115,14 +117,16 @@ def resolve(
     problems = [*found.problems, *usage.problems]
     if problems:
         raise BadConfig(problems, Exit.CONFIG if found.problems else Exit.USAGE)
+    settings_made = _settings(winners)
+    warning = open_to_all(settings_made.server)
     return Resolved(
-        settings=_settings(winners),
+        settings=settings_made,
         origins={
             option.key: winners[option.key].origin if option.key in winners else DEFAULT
             for option in OPTIONS
         },
         overrides=tuple(overrides),
-        warnings=(*found.warnings, *usage.warnings),
+        warnings=(*found.warnings, *usage.warnings, *([warning] if warning else [])),
         ignored=tuple(found.ignored | usage.ignored),
         files=tuple(files),
     )

@@ -45,7 +45,6 @@ def _of(flags: str, env: str = "", *, value: Arity = "one", note: str = "") -> F
 CACHE_REUSE = Foreign(("--cache-reuse",), ("LLAMA_ARG_CACHE_REUSE",))
 """The smallest chunk to reuse, 0 for off: off is all that there is here."""
 
-_KV_TYPE = "keys and values are kept in the type that the model computes in"
 _ELSEWHERE = "models come from `--model` and `--hf-repo` only"
 
 IGNORED: tuple[Foreign, ...] = (
@@ -81,8 +80,6 @@ IGNORED: tuple[Foreign, ...] = (
     ),
     _of("--repack -nr --no-repack", "LLAMA_ARG_REPACK", value="none"),
     _of("--no-host", "LLAMA_ARG_NO_HOST", value="none"),
-    _of("-ctk --cache-type-k", "LLAMA_ARG_CACHE_TYPE_K", note=_KV_TYPE),
-    _of("-ctv --cache-type-v", "LLAMA_ARG_CACHE_TYPE_V", note=_KV_TYPE),
     _of("-dt --defrag-thold", "LLAMA_ARG_DEFRAG_THOLD"),
     _of("--rpc", "LLAMA_ARG_RPC"),
     _of("-lm --load-mode", "LLAMA_ARG_LOAD_MODE"),
@@ -152,11 +149,11 @@ IGNORED: tuple[Foreign, ...] = (
     _of("-lcd --lookup-cache-dynamic"),
     _of("-ctxcp --ctx-checkpoints --swa-checkpoints", "LLAMA_ARG_CTX_CHECKPOINTS"),
     _of("-cms --checkpoint-min-step", "LLAMA_ARG_CHECKPOINT_MIN_SPACING_NT"),
-    _of("-cram --cache-ram", "LLAMA_ARG_CACHE_RAM"),
     _of(
         "--cache-idle-slots --no-cache-idle-slots",
         "LLAMA_ARG_CACHE_IDLE_SLOTS",
         value="none",
+        note="idle slots keep what they remember until its room is needed",
     ),
     _of("--context-shift --no-context-shift", "LLAMA_ARG_CONTEXT_SHIFT", value="none"),
     _of("-r --reverse-prompt", note="requests say `stop` themselves"),
@@ -221,13 +218,7 @@ IGNORED: tuple[Foreign, ...] = (
         value="none",
         note="reranking is not served",
     ),
-    _of("--ssl-key-file", "LLAMA_ARG_SSL_KEY_FILE", note="connections are plain HTTP"),
-    _of(
-        "--ssl-cert-file", "LLAMA_ARG_SSL_CERT_FILE", note="connections are plain HTTP"
-    ),
-    _of("-to --timeout", "LLAMA_ARG_TIMEOUT"),
     _of("--threads-http", "LLAMA_ARG_THREADS_HTTP"),
-    _of("--slot-save-path", note="slots are not saved to files"),
     _of("--media-path"),
     _of("--models-dir", "LLAMA_ARG_MODELS_DIR"),
     _of("--models-preset", "LLAMA_ARG_MODELS_PRESET"),
@@ -237,10 +228,6 @@ IGNORED: tuple[Foreign, ...] = (
         "LLAMA_ARG_MODELS_AUTOLOAD",
         value="none",
     ),
-    _of("--reasoning-format", "LLAMA_ARG_THINK"),
-    _of("-rea --reasoning", "LLAMA_ARG_REASONING"),
-    _of("--reasoning-effort", "LLAMA_ARG_REASONING_EFFORT"),
-    _of("--reasoning-budget", "LLAMA_ARG_THINK_BUDGET"),
     _of("--reasoning-budget-message", "LLAMA_ARG_THINK_BUDGET_MESSAGE"),
     _of(
         "--reasoning-preserve --no-reasoning-preserve",
@@ -258,7 +245,6 @@ IGNORED: tuple[Foreign, ...] = (
         value="none",
     ),
     _of("--lora-init-without-apply", value="none"),
-    _of("--sleep-idle-seconds"),
     _of("--log-prompts-dir"),
     _of("--spec-draft-hf -hfd -hfrd --hf-repo-draft", "LLAMA_ARG_SPEC_DRAFT_HF_REPO"),
     _of("--spec-draft-threads -td --threads-draft"),

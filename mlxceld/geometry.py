@@ -14,6 +14,7 @@ from pathlib import Path
 from stat import S_ISDIR
 from typing import Any
 
+from mlxceld import cachetypes
 from mlxceld.ggufheader import Header, Skipped, read_header
 from mlxceld.modelfiles import (
     read_config,
@@ -95,12 +96,28 @@ class Shape:
         return self.latent or self.kv_heads * (self.key_dim + self.value_dim)
 
 
-def read_geometry(path: Path, *, float32: bool, chunk: int = CHUNK) -> Geometry:
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """How the model is going to be run; see `read_geometry`."""
+
+    float32: bool
+    chunk: int
+    cache_types: tuple[str, str]
+
+
+def read_geometry(
+    path: Path,
+    *,
+    float32: bool,
+    chunk: int = CHUNK,
+    cache_types: tuple[str, str] = (cachetypes.AUTO, cachetypes.AUTO),
+) -> Geometry:
     """Estimate the geometry of the model at `path`.
 
     `path` is a model directory with config.json, or a GGUF file. `float32` says that
     the weights will be dequantised to float32, as on the CPU; `chunk` is the number
-    of prompt tokens read in one step. Raises `Refused` for a path that is missing,
+    of prompt tokens read in one step, `cache_types` say how keys and values are stored
+    (`cachetypes.TYPES`). Raises `Refused` for a path that is missing,
     files that are damaged, and models that the engine cannot run.
     """
     try:
@@ -111,17 +128,29 @@ def read_geometry(path: Path, *, float32: bool, chunk: int = CHUNK) -> Geometry:
             what = f"cannot be read: {error.strerror}"
         hint = "give a GGUF file or a directory with config.json and weights"
         raise _refused(path, what, hint) from None
+    run = _Run(float32, chunk, cache_types)
     if S_ISDIR(mode):
-        return _of_directory(path, float32, chunk)
+        return _of_directory(path, run)
     header = read_header(path)
     check_gguf(path, header)
-    return _of_gguf(path, header, float32, chunk)
+    return _of_gguf(path, header, run)
 
 
-def kv_bytes_per_token(shape: Shape, width: int) -> int:
-    """Bytes of keys and values that one token takes, over all layers that keep it."""
+def kv_bytes_per_token(
+    shape: Shape,
+    width: int,
+    types: tuple[str, str] = (cachetypes.AUTO, cachetypes.AUTO),
+) -> int:
+    """Bytes of keys and values that one token takes, over all layers that keep it.
+
+    A latent counts as keys.
+    """
     layers = shape.layers if shape.full_layers is None else shape.full_layers
-    return round(layers * shape.token_values * width)
+    key, value = (cachetypes.width(kind, width) for kind in types)
+    if shape.latent:
+        return round(layers * shape.latent * key)
+    both = shape.key_dim * key + shape.value_dim * value
+    return round(layers * shape.kv_heads * both)
 
 
 def fixed_bytes_per_slot(shape: Shape, width: int) -> int:
@@ -175,7 +204,7 @@ def check_gguf(path: Path, header: Header) -> None:
             )
 
 
-def _of_gguf(path: Path, header: Header, float32: bool, chunk: int) -> Geometry:
+def _of_gguf(path: Path, header: Header, run: _Run) -> Geometry:
     fields = header.metadata
     arch = fields["general.architecture"]
 
@@ -206,10 +235,11 @@ def _of_gguf(path: Path, header: Header, float32: bool, chunk: int) -> Geometry:
         vocab=tokens.length,
     )
     weights = sum(
-        t.size * 4 if float32 else _loaded_bytes(t.kind, t.size) for t in header.tensors
+        t.size * 4 if run.float32 else _loaded_bytes(t.kind, t.size)
+        for t in header.tensors
     )
     trained = int(field("context_length")) or None
-    return _geometry(shape, weights, trained, 4 if float32 else 2, float32, chunk)
+    return _geometry(shape, weights, trained, 4 if run.float32 else 2, run)
 
 
 def _loaded_bytes(kind: str, values: int) -> int:
@@ -221,16 +251,14 @@ def _loaded_bytes(kind: str, values: int) -> int:
     return values * 2
 
 
-def _of_directory(path: Path, float32: bool, chunk: int) -> Geometry:
+def _of_directory(path: Path, run: _Run) -> Geometry:
     config = read_config(path)
     headers = [read_safetensors_header(file) for file in weight_files(path)]
-    weights = sum(_weights(header, config, float32) for header in headers)
+    weights = sum(_weights(header, config, run.float32) for header in headers)
     text = text_config(config)
-    width = 4 if float32 or _mostly_float32(headers) else 2
+    width = 4 if run.float32 or _mostly_float32(headers) else 2
     shape = _shape(path, text)
-    return _geometry(
-        shape, weights, trained_length(text) or None, width, float32, chunk
-    )
+    return _geometry(shape, weights, trained_length(text) or None, width, run)
 
 
 def _geometry(
@@ -238,16 +266,19 @@ def _geometry(
     weights: int,
     trained: int | None,
     width: int,
-    unfused: bool,
-    chunk: int,
+    run: _Run,
 ) -> Geometry:
-    scores = min(trained or 0, 8192) if unfused else 0
+    cells = min(trained or 0, 8192)
+    work = work_bytes(shape, width, chunk=run.chunk, scores=cells if run.float32 else 0)
+    if any(cachetypes.width(kind, width) != width for kind in run.cache_types):
+        # One layer's keys and values are brought back to the model's precision.
+        work += round(cells * shape.token_values * width)
     return Geometry(
         n_ctx_train=trained,
-        kv_bytes_per_token=kv_bytes_per_token(shape, width),
+        kv_bytes_per_token=kv_bytes_per_token(shape, width, run.cache_types),
         fixed_bytes_per_slot=fixed_bytes_per_slot(shape, width),
         weight_bytes=weights,
-        work_bytes=work_bytes(shape, width, chunk=chunk, scores=scores),
+        work_bytes=work,
     )
 
 

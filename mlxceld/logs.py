@@ -12,6 +12,7 @@ clients log headers at debug, and tracebacks are written without local variables
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import MutableMapping
 from enum import StrEnum
@@ -20,6 +21,7 @@ from typing import Any, TextIO
 import structlog
 from structlog.typing import Processor
 
+from mlxceld.logfile import LogFile, LogStream
 from mlxceld.problems import Problem, Refused
 
 
@@ -37,6 +39,8 @@ class Event(StrEnum):
     LOAD_FAILED = "load_failed"
     LISTENING = "listening"
     ENGINE_LOST = "engine_lost"
+    ENGINE_FAULT = "engine_fault"
+    SLEEPING = "sleeping"
     REQUEST = "request"
     REQUEST_FAILED = "request_failed"
     RELOAD = "reload"
@@ -80,8 +84,9 @@ def set_up(
 
     Raises `Refused` when the file cannot be written.
     """
-    stream = stream or sys.stderr
-    handlers: list[logging.Handler] = [logging.StreamHandler(stream)]
+    # There is none where somebody has closed it.
+    stream = stream or sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    handlers: list[logging.Handler] = [LogStream(stream)]
     terminal = stream.isatty()
     handlers[0].setFormatter(
         _console(colors=terminal) if _for_people(style, terminal) else _json()
@@ -124,10 +129,8 @@ def _for_people(style: str, terminal: bool) -> bool:
 
 def _file_handler(file: str) -> logging.Handler:
     """A handler that notices when the file is moved away, as logrotate does."""
-    from logging.handlers import WatchedFileHandler
-
     try:
-        return WatchedFileHandler(file, encoding="utf-8")
+        return LogFile(file)
     except OSError as error:
         raise Refused(
             [

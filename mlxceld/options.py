@@ -33,7 +33,7 @@ from mlxceld.kinds import (
     UrlPrefix,
     Value,
 )
-from mlxceld.memory import Memory
+from mlxceld.memory import Memory, RamSize, Size
 
 Place: TypeAlias = Literal["flag", "env", "file"]
 
@@ -41,6 +41,7 @@ CATEGORIES: dict[str, str] = {
     "model": "Model",
     "slots": "Slots and context",
     "memory": "Device and memory",
+    "engine": "Engine process",
     "sampling": "Defaults of requests",
     "server": "HTTP server",
     "logging": "Logging",
@@ -134,6 +135,28 @@ _MODES = (
     ("legacy", "every slot gets the whole context C; memory grows as C x N"),
     ("llama-compat", "the slots divide C, or share it; memory stays that of C"),
     ("per-seq", "every slot gets ctx_size_per_seq tokens; memory grows with N"),
+)
+
+_CACHE_TYPES = (
+    ("auto", "the precision that the model computes with"),
+    ("f16", "2 bytes a value"),
+    ("bf16", "2 bytes a value"),
+    ("f32", "4 bytes a value"),
+    ("q8_0", "8 bits a value, and a scale and an offset for 32 of them"),
+    ("q4_0", "4 bits a value, and a scale and an offset for 32 of them"),
+)
+
+_REASONING_FORMATS = (
+    ("none", "left in the text as the model writes it"),
+    ("deepseek", "in a field of its own, `reasoning_content`"),
+    ("deepseek-legacy", "in that field, and in the text as well"),
+    ("auto", "another word for `deepseek`"),
+)
+
+_REASONING = (
+    ("on", "templates are told to let the model reason"),
+    ("off", "they are told not to; reasoning that a template opens is closed"),
+    ("auto", "as on, except where `--reasoning-budget` is 0"),
 )
 
 _SWITCH = Boolean()
@@ -256,6 +279,67 @@ OPTIONS: tuple[Option, ...] = (
         short="Variables for the chat template, a JSON object",
         long='For example `{"enable_thinking": false}`. A request may add to them and '
         "override them. In TOML a table is accepted too.",
+        reload="live",
+    ),
+    Option(
+        key="model.reasoning_format",
+        flags=("--reasoning-format",),
+        env=("LLAMA_ARG_THINK",),
+        kind=Choice(_REASONING_FORMATS),
+        default="deepseek",
+        category="model",
+        short="Where the reasoning of a model goes in chat answers",
+        long="The markers of reasoning are those that the chat template names. A "
+        "request may say otherwise.",
+        reload="live",
+    ),
+    Option(
+        key="model.reasoning",
+        flags=("-rea", "--reasoning"),
+        env=("LLAMA_ARG_REASONING",),
+        kind=Choice(
+            _REASONING,
+            spellings=(
+                ("true", "on"),
+                ("yes", "on"),
+                ("enabled", "on"),
+                ("1", "on"),
+                ("false", "off"),
+                ("no", "off"),
+                ("disabled", "off"),
+                ("0", "off"),
+                ("-1", "auto"),
+            ),
+        ),
+        default="auto",
+        category="model",
+        short="Whether models that can reason do so in chats",
+        long="It is the template's variable `enable_thinking`; templates that do not "
+        "know it decide for themselves. A request may say otherwise with "
+        "`chat_template_kwargs`.",
+        reload="live",
+    ),
+    Option(
+        key="model.reasoning_effort",
+        flags=("--reasoning-effort",),
+        env=("LLAMA_ARG_REASONING_EFFORT",),
+        kind=Text(),
+        category="model",
+        short="How much models that know degrees of it reason in chats",
+        long="It is the template's variable `reasoning_effort`, for example `low` or "
+        "`high`. A request may say otherwise.",
+        default_text="the template's own",
+        reload="live",
+    ),
+    Option(
+        key="model.reasoning_budget",
+        flags=("--reasoning-budget",),
+        env=("LLAMA_ARG_THINK_BUDGET",),
+        kind=Integer(low=-1, high=0, unit="tokens"),
+        default=-1,
+        category="model",
+        short="Tokens of reasoning in chats: -1 has no bound, 0 is none",
+        long="0 is the same as `--reasoning off`. Other bounds are not supported.",
         reload="live",
     ),
     # ---- slots and context ----
@@ -461,6 +545,31 @@ OPTIONS: tuple[Option, ...] = (
         "times slower than float32; unpacking costs memory and buys that speed.",
     ),
     Option(
+        key="engine.cache_type_k",
+        flags=("-ctk", "--cache-type-k"),
+        env=("LLAMA_ARG_CACHE_TYPE_K",),
+        kind=Choice(_CACHE_TYPES),
+        default="auto",
+        category="memory",
+        short="How keys are stored",
+        long="A smaller type makes room for more tokens and costs some accuracy. The "
+        "plan counts the real bytes: of 16-bit models q8_0 takes 9/16 and q4_0 5/16, "
+        "for their scale and offset are 16-bit too. On the CPU a model computes in "
+        "float32, and those two are 5/16 and 3/16 of that.\n\nSliding windows and "
+        "recurrent state do not grow with the text and always keep the model's "
+        "precision. Heads must be a multiple of 32 for q8_0 and q4_0.",
+    ),
+    Option(
+        key="engine.cache_type_v",
+        flags=("-ctv", "--cache-type-v"),
+        env=("LLAMA_ARG_CACHE_TYPE_V",),
+        kind=Choice(_CACHE_TYPES),
+        default="auto",
+        category="memory",
+        short="How values are stored",
+        long="As `--cache-type-k`, for the values. The two may differ.",
+    ),
+    Option(
         key="engine.memory_limit",
         flags=("--memory-limit",),
         kind=Memory(),
@@ -468,8 +577,11 @@ OPTIONS: tuple[Option, ...] = (
         category="memory",
         short="Memory that weights, caches and one step may take together",
         long="Bytes with an optional unit (K, M, G, T or KiB, MiB, GiB, TiB, all "
-        "powers of 1024), a share of the physical memory such as `75%`, or auto, "
-        "which is `75%`.",
+        "powers of 1024), a share of the memory of the device that computes, such as "
+        "`75%`, or auto. On the CPU and with Metal that memory is the physical one, or "
+        "what a container or a service manager leaves of it, and auto is `75%` of it, "
+        "with Metal no more than Metal recommends. With CUDA it is the memory of the "
+        "graphics card, and auto is `90%` of it.",
     ),
     Option(
         key="engine.memory_check",
@@ -481,6 +593,61 @@ OPTIONS: tuple[Option, ...] = (
         short="Refuse to start when the plan does not fit into the memory limit",
         long="Off, the limit is not looked at, neither to refuse nor to lower a "
         "context size that was left open.",
+    ),
+    # ---- the engine process ----
+    Option(
+        key="engine.watchdog_timeout",
+        flags=("--watchdog-timeout",),
+        kind=Number(low=0.0, unit="seconds"),
+        default=60.0,
+        category="engine",
+        short="Silence after which the engine counts as hung; 0 waits for ever",
+        long="The engine gives a sign of life at least once a second, except while it "
+        "is in the middle of one step. One that is silent for this long is killed and "
+        "started again, and its requests end with an error. Prompts are read in chunks "
+        "that should take a quarter of this time, at most ten seconds; it must be more "
+        "than one decode step can take. Loading a model is not timed.",
+    ),
+    Option(
+        key="engine.max_restarts",
+        flags=("--max-restarts",),
+        kind=Integer(low=0, unit="starts"),
+        default=5,
+        category="engine",
+        short="How often within ten minutes a crashed engine is started again",
+        long="With growing pauses between. One crash more and the daemon ends with "
+        "status 70, for its service manager to decide. 0 never starts it again.",
+    ),
+    Option(
+        key="engine.sleep_idle_seconds",
+        flags=("--sleep-idle-seconds",),
+        kind=Integer(low=-1, unit="seconds"),
+        default=-1,
+        category="engine",
+        short="Idle seconds after which the model is unloaded; -1 and 0 are never",
+        long="The engine process is ended, so that all of its memory is free. The next "
+        "request that needs it starts it again and waits until the model is loaded. "
+        "Status routes do not: health, properties, slots, metrics and the list of "
+        "models are answered as before.",
+    ),
+    Option(
+        key="engine.cache_ram",
+        flags=("-cram", "--cache-ram"),
+        env=("LLAMA_ARG_CACHE_RAM",),
+        kind=RamSize(),
+        category="memory",
+        short="Memory for prompts whose slot has gone to others; 0 is off",
+        long="What a slot remembers is kept in RAM when another prompt takes the slot "
+        "or its cells are needed, and comes back when a prompt begins with a quarter "
+        "of it or more. Texts of fewer than 32 tokens are not kept, nor those of "
+        "requests with `cache_prompt` false. The least recently used goes first; the "
+        "bound holds at every moment.\n\nA bare number is MiB; K, M, G, T and KiB, "
+        "MiB, GiB, TiB may be given (all powers of 1024). -1 is whatever the memory "
+        "limit leaves after weights, slots and one step, and nothing is ever taken "
+        "beyond that: a larger number is lowered, with a note. Idle slots are not "
+        "emptied into it as llama-server's `--cache-idle-slots` does: they keep what "
+        "they remember until their room is needed.",
+        default_text="8192 MiB, or less where the memory limit leaves less",
     ),
     # ---- defaults of requests ----
     Option(
@@ -665,6 +832,41 @@ OPTIONS: tuple[Option, ...] = (
         reload="live",
     ),
     Option(
+        key="server.ssl_key_file",
+        flags=("--ssl-key-file",),
+        env=("LLAMA_ARG_SSL_KEY_FILE",),
+        kind=FilePath(),
+        category="server",
+        short="File with the private key for HTTPS",
+        long="In PEM format and without a password. Needs `--ssl-cert-file` too; all "
+        "addresses then speak HTTPS, UNIX sockets as well.",
+        default_text="none: plain HTTP",
+    ),
+    Option(
+        key="server.ssl_cert_file",
+        flags=("--ssl-cert-file",),
+        env=("LLAMA_ARG_SSL_CERT_FILE",),
+        kind=FilePath(),
+        category="server",
+        short="File with the certificate for HTTPS",
+        long="In PEM format: the certificate of this host, then those that it rests "
+        "on. Needs `--ssl-key-file` too.",
+        default_text="none: plain HTTP",
+    ),
+    Option(
+        key="server.allowed_hosts",
+        flags=("--allowed-hosts",),
+        kind=TextList(),
+        default=(),
+        category="server",
+        short="Further names under which clients may reach a loopback address",
+        long="A web page can give its own name the address of this machine and then "
+        "ask a server that only listens here. So without a key, and while all "
+        "addresses of `--host` are loopback ones, requests must name `localhost`, a "
+        "loopback address or one of these hosts, with any port; others get 403. `*` "
+        "allows every name. Name the host here that a reverse proxy passes on.",
+    ),
+    Option(
         key="server.api_prefix",
         flags=("--api-prefix",),
         env=("LLAMA_ARG_API_PREFIX",),
@@ -686,6 +888,19 @@ OPTIONS: tuple[Option, ...] = (
         short="Serve GET /slots",
         long="What every slot does; never prompts or answers.",
         reload="live",
+    ),
+    Option(
+        key="server.slot_save_path",
+        flags=("--slot-save-path",),
+        kind=FilePath(),
+        category="server",
+        short="Folder for slots that are saved; turns slot actions on",
+        long="`POST /slots/{id}?action=save` writes what a slot remembers into a file "
+        "of this folder, `restore` reads it back, `erase` forgets it. The folder has "
+        "to exist. The files are safetensors as mlx-lm keeps prompt caches, readable "
+        "for their owner only; they hold the tokens of the prompt. A name in a TOML "
+        "file is seen from the folder of that file.",
+        default_text="none; slot actions answer 501",
     ),
     Option(
         key="server.props",
@@ -732,6 +947,28 @@ OPTIONS: tuple[Option, ...] = (
         short="Requests that may wait for a slot",
         long="When the queue is full the next request is refused with 503 and a "
         "`Retry-After` header.",
+    ),
+    Option(
+        key="server.max_body_size",
+        flags=("--max-body-size",),
+        kind=Size(),
+        default=64 << 20,
+        category="server",
+        short="Bytes of the largest request body",
+        long="With an optional unit: `512K`, `64MiB`. A larger request is refused with "
+        "413 as soon as its size is known.",
+    ),
+    Option(
+        key="server.timeout",
+        flags=("-to", "--timeout"),
+        env=("LLAMA_ARG_TIMEOUT",),
+        kind=Integer(low=0, high=86400 * 365, unit="seconds"),
+        default=3600,
+        category="server",
+        short="Seconds that a client may stall before it is disconnected; 0 is never",
+        long="Counts while a client sends nothing of a request that it has begun, and "
+        "while it takes nothing of an answer that waits for it. Answers that take "
+        "long are not meant, and no request waits for the stalled one.",
     ),
     Option(
         key="server.sse_ping_interval",

@@ -15,7 +15,7 @@ This is the only arithmetic of the modes. The start-up log, `--check-config`, /p
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from mlxceld.problems import Problem, Refused
@@ -24,6 +24,9 @@ Mode = Literal["legacy", "llama-compat", "per-seq"]
 
 AUTO_SLOTS = 4
 """Slots that `parallel = -1` stands for, as in llama-server."""
+
+CACHE_RAM = 8192 << 20
+"""Bytes for prompts kept in RAM where nothing else is said, as in llama-server."""
 
 _STEP = 256
 """A context that the daemon chooses itself is a multiple of this many tokens."""
@@ -44,6 +47,8 @@ class Wish:
     kv_unified: bool | None = None
     min_slot_ctx: int = 512
     memory_check: bool = True
+    cache_ram: int | None = None
+    """Bytes for prompts kept in RAM; -1 for all that memory leaves, 0 for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +87,8 @@ class Plan:
     weight_bytes: int = 0
     work_bytes: int = 0
     memory_limit: int | None = None
+    cache_ram_bytes: int = 0
+    """The most bytes that prompts kept in RAM may take, beside all of the above."""
     measured: bool = False
     notes: tuple[str, ...] = ()
     """Sentences for the log: what differs from what was asked, and why."""
@@ -132,6 +139,11 @@ class Plan:
                 f"memory {size(self.total_bytes)}{limit}: weights "
                 f"{size(self.weight_bytes)}, KV {size(self.kv_bytes)}, one step "
                 f"{size(self.work_bytes)}"
+            )
+        if self.memory_limit is not None and self.cache_ram_bytes:
+            yield (
+                f"prompts kept in RAM: at most {size(self.cache_ram_bytes)} beside "
+                "that (cache_ram)"
             )
 
 
@@ -220,7 +232,26 @@ def make_plan(
         and plan.total_bytes > memory_limit
     ):
         raise Refused([_too_large(plan, explicit)])
-    return plan
+    return _with_cache_ram(plan, wish.cache_ram)
+
+
+def _with_cache_ram(plan: Plan, wanted: int | None) -> Plan:
+    """The plan with as much memory for saved prompts as is wanted and left.
+
+    Nothing is refused for their sake. Where no limit is known, -1 is the default.
+    """
+    most = CACHE_RAM if wanted is None else wanted
+    if plan.memory_limit is None:
+        return replace(plan, cache_ram_bytes=CACHE_RAM if most < 0 else most)
+    left = max(0, plan.memory_limit - plan.total_bytes)
+    granted = left if most < 0 else min(most, left)
+    notes = plan.notes
+    if wanted is not None and granted < wanted:
+        notes += (
+            f"cache_ram {size(wanted)} is more than the memory limit leaves: "
+            f"{size(granted)} is used",
+        )
+    return replace(plan, cache_ram_bytes=granted, notes=notes)
 
 
 def _refuse_contradictions(wish: Wish) -> None:

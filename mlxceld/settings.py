@@ -33,6 +33,14 @@ class ModelSettings:
     """File with a Jinja chat template."""
     chat_template_kwargs: str = "{}"
     """Variables for the chat template, a JSON object."""
+    reasoning_format: str = "deepseek"
+    """Where the reasoning of a model goes in chat answers."""
+    reasoning: str = "auto"
+    """Whether models that can reason do so in chats."""
+    reasoning_effort: str | None = None
+    """How much models that know degrees of it reason in chats."""
+    reasoning_budget: int = -1
+    """Tokens of reasoning in chats: -1 has no bound, 0 is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +73,22 @@ class EngineSettings:
     """The device that computes."""
     dequantize: str = "auto"
     """Whether quantised weights are unpacked at load."""
+    cache_type_k: str = "auto"
+    """How keys are stored."""
+    cache_type_v: str = "auto"
+    """How values are stored."""
     memory_limit: int | str = "auto"
     """Memory that weights, caches and one step may take together."""
     memory_check: bool = True
     """Refuse to start when the plan does not fit into the memory limit."""
+    watchdog_timeout: float = 60.0
+    """Silence after which the engine counts as hung; 0 waits for ever."""
+    max_restarts: int = 5
+    """How often within ten minutes a crashed engine is started again."""
+    sleep_idle_seconds: int = -1
+    """Idle seconds after which the model is unloaded; -1 and 0 are never."""
+    cache_ram: int | None = None
+    """Memory for prompts whose slot has gone to others; 0 is off."""
     n_predict: int = -1
     """The most tokens of an answer; -1 is up to the slot context."""
 
@@ -113,10 +133,18 @@ class ServerSettings:
     """Keys that clients must show."""
     api_key_file: str | None = None
     """File with keys, one a line."""
+    ssl_key_file: str | None = None
+    """File with the private key for HTTPS."""
+    ssl_cert_file: str | None = None
+    """File with the certificate for HTTPS."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Further names under which clients may reach a loopback address."""
     api_prefix: str = ""
     """Path before every route."""
     slots: bool = True
     """Serve GET /slots."""
+    slot_save_path: str | None = None
+    """Folder for slots that are saved; turns slot actions on."""
     props: bool = False
     """Serve POST /props."""
     metrics: bool = False
@@ -125,6 +153,10 @@ class ServerSettings:
     """Web pages that may call the API."""
     queue_size: int = 128
     """Requests that may wait for a slot."""
+    max_body_size: int = 67108864
+    """Bytes of the largest request body."""
+    timeout: int = 3600
+    """Seconds that a client may stall before it is disconnected; 0 is never."""
     sse_ping_interval: int = 30
     """Seconds between comment lines in a silent stream; -1 is off."""
     drain_timeout: float = 15.0

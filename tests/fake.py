@@ -14,10 +14,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 from mlxceld.engine import messages as m
 from mlxceld.engine.main import Engine, serve
-from mlxceld.engine.runner import Row
+from mlxceld.engine.runner import Probability, Row, Saved, Unusable
 from mlxceld.engine.spans import Move
 from mlxceld.engine.text import Text
 from mlxceld.plan import Geometry, make_plan
@@ -101,11 +102,25 @@ class Step:
             raise self.error
         return self.tokens
 
+    def probabilities(self) -> dict[int, Probability]:
+        """Every token was certain to come: log probability 0, and nothing beside."""
+        return {
+            row: Probability(0.0, [(token, 0.0)])
+            for row, token in enumerate(self.tokens)
+        }
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An exported text: nothing but its size."""
+
+    n: int
+    nbytes: int
+
 
 class ScriptedRunner:
     """Runs a `Script`; remembers what it was asked, for tests in the same process."""
 
-    trimmable = True
     pipelined = True
 
     def __init__(self, script: Script, words: Words, cells: int = 0) -> None:
@@ -115,6 +130,9 @@ class ScriptedRunner:
         self.chunks: list[tuple[int, int, int, list[int]]] = []
         self.steps: list[list[Row]] = []
         self.moves: list[Move] = []
+        self.copies: list[tuple[int, int, int]] = []
+        """Source slot, target slot and number of tokens."""
+        self.restored: list[tuple[int, int]] = []
         self._free_at = 0.0
 
     def prefill(
@@ -149,6 +167,51 @@ class ScriptedRunner:
     def move(self, moves: Sequence[Move]) -> None:
         self.moves.extend(moves)
 
+    def reusable(self, slot: int, n: int) -> int:
+        return n
+
+    def rewind(self, slot: int, n: int) -> None:
+        pass
+
+    def mark(self, slot: int, n: int) -> None:
+        pass
+
+    def copy(
+        self, source: int, target: int, source_start: int, target_start: int, n: int
+    ) -> None:
+        self.copies.append((source, target, n))
+
+    def export(self, slot: int, start: int, n: int) -> Exported:
+        return Exported(n, n * self.script.kv_bytes_per_token)
+
+    def forget(self, slot: int) -> None:
+        """The cells of a script hold nothing."""
+
+    def restore(self, slot: int, start: int, saved: Saved) -> None:
+        self.restored.append((slot, saved.n))
+
+
+class JsonFiles:
+    """Texts in JSON files: the `TextFiles` of the toy model."""
+
+    def write(
+        self, folder: str, name: str, tokens: Sequence[int], saved: Saved | None
+    ) -> int:
+        nbytes = saved.nbytes if saved else 0
+        return (Path(folder) / name).write_text(json.dumps([list(tokens), nbytes]))
+
+    def read(
+        self, folder: str, name: str, most: int
+    ) -> tuple[list[int], Saved | None, int]:
+        try:
+            text = (Path(folder) / name).read_text()
+            tokens, nbytes = json.loads(text)
+        except (OSError, ValueError):
+            raise Unusable("there is no such file") from None
+        if len(tokens) > most:
+            raise Unusable("Restored prompt does not fit in the slot context")
+        return tokens, Exported(len(tokens), nbytes) if tokens else None, len(text)
+
 
 def loader(script: Script) -> Callable[..., Engine]:
     """A `main.Loader` for the script."""
@@ -173,7 +236,8 @@ def loader(script: Script) -> Callable[..., Engine]:
             eos_token=EOS_TEXT,
             device="cpu",
         )
-        return Engine(words, ScriptedRunner(script, words, plan.cells), info, plan)
+        runner = ScriptedRunner(script, words, plan.cells)
+        return Engine(words, runner, info, plan, files=JsonFiles())
 
     return load
 

@@ -15,6 +15,7 @@ from mlxceld.config import Resolved
 from mlxceld.exits import Exit
 from mlxceld.help import long_help, short_help
 from mlxceld.options import OPTIONS
+from tests.tiny import tiny_model_dir
 
 NOWHERE = {"CONFIGURATION_DIRECTORY": "/nonexistent", "HOME": "/nonexistent"}
 
@@ -133,6 +134,29 @@ def test_a_model_that_cannot_be_read_is_said_and_planned_without_sizes(
     assert status == 0
     assert "model: could not be read" in out
     assert "plan: 1 slot of 4096 tokens (mode legacy)" in out
+
+
+def test_the_check_counts_keys_and_values_as_they_would_be_stored(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Three layers, two heads of 32 numbers; float32, as the CPU computes."""
+    path = tiny_model_dir(tmp_path, head_dim=32)
+    argv = ("--check-config", "-m", str(path), "-dev", "cpu", "-c", "1024")
+    _, plain, _ = run(capsys, *argv, "-np", "1")
+    assert f"({3 * 2 * 2 * 32 * 4} bytes per token, estimated)" in plain
+    _, packed, _ = run(capsys, *argv, "-np", "1", "-ctk", "q8_0", "-ctv", "f16")
+    per_token = 3 * 2 * ((32 + 2 * 4) + 32 * 2)
+    assert f"({per_token} bytes per token, estimated)" in packed
+
+
+@pytest.mark.parametrize("kind", ["q4_1", "iq4_nl", "q5_0", "q5_1", "int8"])
+def test_a_cache_type_that_is_not_supported_is_refused_with_those_that_are(
+    capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    status, _, err = run(capsys, "--check-config", "-c", "1024", "-ctv", kind)
+    assert status == Exit.USAGE
+    assert f"`{kind}`" in err
+    assert "`auto`, `f16`, `bf16`, `f32`, `q8_0` or `q4_0`" in err
 
 
 def test_contradictions_are_found_without_a_model_and_without_a_context(

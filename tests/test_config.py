@@ -163,9 +163,9 @@ def test_flags_that_llama_server_removed_are_errors(setup: Setup) -> None:
 
 
 def test_an_ignored_flag_that_promises_something_warns(setup: Setup) -> None:
-    resolved = setup.resolve("--ssl-key-file", "key.pem")
+    resolved = setup.resolve("--lora", "adapter.gguf")
     assert [w.what for w in resolved.warnings] == [
-        "has no effect: connections are plain HTTP"
+        "has no effect: adapters are not applied"
     ]
 
 

@@ -173,6 +173,53 @@ def test_working_memory_follows_the_documented_formula() -> None:
     assert work_bytes(shape, 2, chunk=10, scores=100) == with_scores
 
 
+@pytest.mark.parametrize(
+    ("types", "float32", "per_head"),
+    [
+        (("f16", "f16"), False, 32 * 2 + 32 * 2),
+        (("f32", "bf16"), False, 32 * 4 + 32 * 2),
+        (("q8_0", "auto"), False, (32 + 2 * 2) + 32 * 2),
+        (("q8_0", "q8_0"), False, 2 * (32 + 2 * 2)),
+        (("q4_0", "q4_0"), False, 2 * (16 + 2 * 2)),
+        (("q8_0", "q4_0"), True, (32 + 2 * 4) + (16 + 2 * 4)),
+    ],
+)
+def test_cache_types_count_with_their_scales(
+    types: tuple[str, str], float32: bool, per_head: int, tmp_path: Path
+) -> None:
+    path = _model(tmp_path, LLAMA)
+    found = read_geometry(path, float32=float32, cache_types=types)
+    # 12 layers x 2 heads of 32 values
+    assert found.kv_bytes_per_token == 12 * 2 * per_head
+
+
+def test_a_latent_counts_as_keys_in_cache_types(tmp_path: Path) -> None:
+    latent = {"kv_lora_rank": 48, "qk_rope_head_dim": 16, "model_type": "deepseek_v3"}
+    path = _model(tmp_path, LLAMA | latent)
+    found = read_geometry(path, float32=False, cache_types=("q8_0", "f16"))
+    assert found.kv_bytes_per_token == 12 * (64 + 2 * 2 * 2)
+
+
+def test_windows_keep_their_type(tmp_path: Path) -> None:
+    sliding = {
+        "model_type": "gemma3_text",
+        "sliding_window": 64,
+        "sliding_window_pattern": 3,
+    }
+    path = _model(tmp_path, LLAMA | sliding)
+    plain = read_geometry(path, float32=False)
+    packed = read_geometry(path, float32=False, cache_types=("q4_0", "q4_0"))
+    assert packed.fixed_bytes_per_slot == plain.fixed_bytes_per_slot > 0
+
+
+def test_unpacking_one_layer_is_part_of_the_working_memory(tmp_path: Path) -> None:
+    path = _model(tmp_path, LLAMA)
+    plain = read_geometry(path, float32=False)
+    packed = read_geometry(path, float32=False, cache_types=("auto", "q8_0"))
+    # 4096 tokens x 2 heads x 32 values x keys and values x 2 bytes
+    assert packed.work_bytes - plain.work_bytes == 4096 * 2 * 32 * 2 * 2
+
+
 def test_a_larger_chunk_needs_more_working_memory(tmp_path: Path) -> None:
     path = _model(tmp_path, LLAMA)
     small = read_geometry(path, float32=False, chunk=128)

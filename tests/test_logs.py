@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -136,3 +137,48 @@ def test_setting_up_twice_does_not_write_twice() -> None:
     stream = io.StringIO()
     logs.set_up(stream=io.StringIO())
     assert len(log_one(stream).splitlines()) == 1
+
+
+def test_a_log_that_cannot_be_written_is_told_once_and_brings_nobody_down(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    file = folder / "d.log"
+    logs.set_up("info", "json", str(file), stream=io.StringIO())
+    log = logs.get("mlxceld.test")
+    log.info(Event.STARTING)
+    shutil.rmtree(folder)
+    for _ in range(3):
+        log.info(Event.LISTENING)
+    folder.mkdir()
+    log.info(Event.STOPPED)
+    assert [json.loads(line)["event"] for line in file.open()] == ["stopped"]
+    assert capsys.readouterr().err == (
+        f"mlxcel-server: the log file `{file}` cannot be written: "
+        "No such file or directory\n"
+        f"mlxcel-server: the log file `{file}` can be written again\n"
+    )
+
+
+class Closed(io.StringIO):
+    def write(self, text: str, /) -> int:
+        raise BrokenPipeError
+
+
+def test_a_terminal_that_has_gone_is_not_missed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "d.log"
+    logs.set_up("info", "json", str(file), stream=Closed())
+    logs.get("mlxceld.test").info(Event.LISTENING)
+    assert json.loads(file.read_text())["event"] == "listening"
+    assert capsys.readouterr().err == ""
+
+
+def test_a_daemon_without_standard_error_can_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.stderr", None)
+    logs.set_up("info", "json")
+    logs.get("mlxceld.test").info(Event.LISTENING)

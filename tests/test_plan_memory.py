@@ -149,6 +149,7 @@ def test_the_lines_of_a_split_plan_name_every_number() -> None:
         "4 slots of 2048 tokens each, 8192 in all (mode llama-compat)",
         "KV memory at most 8.0 MiB (1024 bytes per token, estimated)",
         "memory 118.0 MiB of 1.0 GiB: weights 100.0 MiB, KV 8.0 MiB, one step 10.0 MiB",
+        "prompts kept in RAM: at most 906.0 MiB beside that (cache_ram)",
     ]
 
 
@@ -189,3 +190,42 @@ def test_no_line_ends_with_a_full_stop() -> None:
 )
 def test_bytes_are_told_in_binary_units(n: int, text: str) -> None:
     assert size(n) == text
+
+
+@pytest.mark.parametrize(
+    ("wanted", "granted"),
+    [
+        (None, 906 * MIB),
+        (-1, 906 * MIB),
+        (0, 0),
+        (100 * MIB, 100 * MIB),
+        (2000 * MIB, 906 * MIB),
+    ],
+)
+def test_prompts_kept_in_ram_get_what_is_wanted_and_left(
+    wanted: int | None, granted: int
+) -> None:
+    """1 GiB less weights 100 MiB, KV 8 MiB and a step of 10 MiB leaves 906 MiB."""
+    wish = Wish("llama-compat", 8192, 4, cache_ram=wanted)
+    plan = make_plan(wish, MODEL, GIB)
+    assert plan.cache_ram_bytes == granted
+    assert any("cache_ram 2.0 GiB" in note for note in plan.notes) == (
+        wanted == 2000 * MIB
+    )
+
+
+def test_the_default_for_saved_prompts_is_llama_servers_where_memory_allows_it() -> (
+    None
+):
+    wish = Wish("llama-compat", 8192, 4)
+    assert make_plan(wish, MODEL, 64 * GIB).cache_ram_bytes == 8192 * MIB
+    assert make_plan(wish, MODEL).cache_ram_bytes == 8192 * MIB
+
+
+def test_saved_prompts_never_make_a_plan_fail() -> None:
+    """The plan takes the limit to the byte: nothing is left for them."""
+    wish = Wish("llama-compat", 8192, 4, cache_ram=GIB)
+    plan = make_plan(wish, MODEL, 118 * MIB)
+    assert plan.cache_ram_bytes == 0
+    wish = Wish("llama-compat", 8192, 4, cache_ram=GIB, memory_check=False)
+    assert make_plan(wish, MODEL, 50 * MIB).cache_ram_bytes == 0

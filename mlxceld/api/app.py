@@ -16,12 +16,21 @@ from litestar.handlers import ASGIRouteHandler
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from mlxceld import logs
-from mlxceld.api import chat, native, openai, ops
+from mlxceld.api import (
+    absent,
+    anthropic,
+    chat,
+    counts,
+    native,
+    openai,
+    ops,
+    responses,
+    slot_actions,
+)
 from mlxceld.api.auth import read_keys
 from mlxceld.api.errors import ApiError, ClientGone, internal, not_found
 from mlxceld.api.gate import Gate
 from mlxceld.api.http import JSON_TYPE, Exchange
-from mlxceld.api.sse import event
 from mlxceld.api.state import State
 from mlxceld.engine.client import EngineClient
 from mlxceld.settings import Settings
@@ -45,7 +54,22 @@ ROUTES: Mapping[str, Mapping[str, Handler]] = {
     "/v1/completions": {"POST": openai.completions},
     "/chat/completions": {"POST": openai.chat_completions},
     "/v1/chat/completions": {"POST": openai.chat_completions},
+    "/chat/completions/input_tokens": {"POST": counts.chat},
+    "/v1/chat/completions/input_tokens": {"POST": counts.chat},
+    "/responses": {"POST": responses.respond},
+    "/v1/responses": {"POST": responses.respond},
+    "/responses/input_tokens": {"POST": counts.responses},
+    "/v1/responses/input_tokens": {"POST": counts.responses},
+    "/v1/messages": {"POST": anthropic.messages},
+    "/v1/messages/count_tokens": {"POST": counts.messages},
+    **absent.ROUTES,
 }
+
+ASLEEP: frozenset[Handler] = frozenset({ops.change_props, chat.apply_template})
+"""What is posted and needs no engine, so that a model that sleeps goes on sleeping."""
+
+SLOT: Mapping[str, Handler] = {"POST": slot_actions.act}
+"""The methods of `/slots/` and the number of a slot, a path that is not fixed."""
 
 log = logs.get("mlxceld.api")
 
@@ -68,17 +92,38 @@ def build_app(settings: Settings, client: EngineClient) -> ASGIApp:
         openapi_config=None,
         logging_config=None,
     )
-    return Gate(app, state, keys, prefix)  # type: ignore[arg-type]
+    slots = tuple(f"{where}/slots/" for where in {"", prefix})
+    slot = _handler(SLOT, state)
+
+    async def route(scope: Scope, receive: Receive, send: Send) -> None:
+        # Litestar finds no plain ASGI handler behind a path with a parameter.
+        of_slot = "method" in scope and _one_below(scope["path"], slots)
+        await (slot if of_slot else app)(scope, receive, send)  # type: ignore[arg-type]
+
+    return Gate(route, state, keys, prefix)
+
+
+def _one_below(path: str, folders: tuple[str, ...]) -> bool:
+    head, slash, last = path.rstrip("/").rpartition("/")
+    return head + slash in folders and bool(last)
 
 
 def _route(path: str, found: Mapping[str, Handler], state: State) -> ASGIRouteHandler:
+    return asgi(path, copy_scope=False)(_handler(found, state))
+
+
+def _handler(found: Mapping[str, Handler], state: State) -> ASGIApp:
     async def handle(scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = Exchange(scope, receive, send)
+        exchange = Exchange(scope, receive, send, state.settings.server.max_body_size)
         try:
             handler = found.get(exchange.method)
             if handler is None:
                 raise not_found()
-            await handler(state, exchange)
+            if exchange.method == "POST" and handler not in ASLEEP:
+                async with state.client.awake():
+                    await handler(state, exchange)
+            else:
+                await handler(state, exchange)
         except ClientGone:
             return
         except ApiError as error:
@@ -87,7 +132,7 @@ def _route(path: str, found: Mapping[str, Handler], state: State) -> ASGIRouteHa
             _report(exchange.path, error)
             await _fail(exchange, internal())
 
-    return asgi(path, copy_scope=False)(handle)
+    return handle
 
 
 async def _fail(exchange: Exchange, error: ApiError) -> None:
@@ -95,7 +140,7 @@ async def _fail(exchange: Exchange, error: ApiError) -> None:
     if not exchange.started:
         await exchange.send_error(error)
     elif exchange.streams:
-        await exchange.write(event(error.body()), more=False)
+        await exchange.write(exchange.error_event(error), more=False)
 
 
 def _report(path: str, error: Exception) -> None:

@@ -1,36 +1,68 @@
-"""From a chat request to the text of a prompt: fields, messages, template."""
+"""From a chat request to the text of a prompt: fields, messages, template.
+
+What the answer will look like (reasoning, calls of tools) is decided here as well,
+since the fields of the request and the template say it together.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mlxceld.api.errors import ApiError, bad_field, invalid, not_supported
+from mlxceld.api.flow import Job, make_job
 from mlxceld.api.http import Exchange
-from mlxceld.api.readers import array, flag, json_object, text
+from mlxceld.api.readers import INT32, flag, integer, json_object, text
 from mlxceld.api.state import State
+from mlxceld.chat import harmony, reasoning
 from mlxceld.chat.conversation import ConversationError, read_conversation
-from mlxceld.chat.template import TemplateBroken, TemplateRefused
-
-_TOOL_CHOICES = ("auto", "none", "required")
+from mlxceld.chat.forms import form_of
+from mlxceld.chat.parse import Calling
+from mlxceld.chat.pieces import Parser, Whole, whole
+from mlxceld.chat.style import Style, style_of
+from mlxceld.chat.template import (
+    ChatTemplate,
+    Message,
+    TemplateBroken,
+    TemplateRefused,
+)
+from mlxceld.chat.tools import ToolError, Tools, call_schema, read_tools, told_in_words
 
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """What the model reads, and the part of the answer that was given already."""
+    """What the model reads, and how its answer is to be understood."""
 
     text: str
     prefill: str
+    """The part of the answer that was given already; `text` ends with it."""
+    style: Style
+    schema: dict[str, Any] | None = None
+    """A JSON schema that the answer has to match, for a call that must be made."""
+    shown: tuple[tuple[str, Any], ...] = ()
+    """What `generation_settings` says of the format."""
+
+    def parser(self) -> Parser:
+        """A parser for what the model adds to the prefill."""
+        parser = self.style.parser()
+        parser.feed(self.prefill)
+        return parser
+
+    def whole(self, answer: str) -> Whole:
+        """The answer in parts, with the beginning that was given."""
+        return whole(self.style.parser(), self.prefill + answer)
 
 
 def chat_prompt(state: State, body: dict[str, Any]) -> ChatPrompt:
     """Render the conversation of a request.
 
     Raises ApiError: 400 for a mistake of the client, which includes what the template
-    itself refuses, 501 for fields that ask for what is not served yet.
+    itself refuses, 501 for fields that ask for what is not served.
     """
     limits = state.limits()
-    refuse_what_is_missing(body, state)
+    _refuse(body, state)
+    tools = _tools(state, body)
     continues = flag(body, "continue_final_message", False, limits)
     opens = flag(body, "add_generation_prompt", True, limits)
     if continues and body.get("add_generation_prompt"):
@@ -42,23 +74,95 @@ def chat_prompt(state: State, body: dict[str, Any]) -> ChatPrompt:
     except ConversationError as error:
         words = str(error)
         raise (not_supported if error.unsupported else invalid)(words) from None
-    variables = dict(state.template_kwargs)
-    if body.get("reasoning_effort") is not None:
-        variables["reasoning_effort"] = text(
-            "reasoning_effort", body["reasoning_effort"], limits
-        )
-    if body.get("chat_template_kwargs") is not None:
-        variables |= json_object(
-            "chat_template_kwargs", body["chat_template_kwargs"], limits
-        )
-    model = state.ready().model
+    variables, thinks = _variables(state, body)
+    if tools.required:
+        # The answer is a call from its first token on.
+        thinks, variables["enable_thinking"] = False, False
+    messages: Sequence[Message] = talk.messages
     trailing = len(talk.messages) < len(body["messages"])
+    opens = opens or trailing
+    template = state.template()
+    if tools.required and not template.caps["supports_tools"]:
+        messages = told_in_words(messages, tools)
+    words = _render(state, template, messages, opens, tools, variables)
+    if not words and not talk.prefill:
+        raise invalid("Field 'messages': the chat template makes no prompt of them")
+    prefill = talk.prefill
+    speaks = harmony.speaks_harmony(template.text)
+    if not speaks:
+        words = _close(words, template.text, prefill, thinks)
+    elif prefill and "<|channel|>" not in prefill:
+        words += harmony.FINAL
+    style = style_of(
+        template.text, words, _reasoning_format(state, body), _calling(template, tools)
+    )
+    if speaks and prefill:
+        style = replace(style, harmony=False, markers=None)
+    begun = ""
+    if opens and flag(body, "verbose", False, limits):
+        bare = _render(state, template, messages, False, tools, variables)
+        begun = words.removeprefix(bare) if words.startswith(bare) else ""
+    return ChatPrompt(
+        words + prefill,
+        prefill,
+        style,
+        call_schema(tools) if tools.required else None,
+        (
+            ("chat_format", style.name),
+            ("reasoning_format", _reasoning_format(state, body)),
+            ("reasoning_in_content", style.keep),
+            ("generation_prompt", begun),
+        ),
+    )
+
+
+async def chat_job(state: State, body: dict[str, Any], prompt: ChatPrompt) -> Job:
+    """The generations for a chat request. Raises ApiError."""
+    if prompt.schema is not None:
+        shape = body.get("response_format")
+        free = shape is None or shape == {} or shape == {"type": "text"}
+        if body.get("grammar") or body.get("json_schema") or not free:
+            raise invalid("Cannot use custom grammar constraints with tools.")
+        body = {**body, "json_schema": prompt.schema}
+    job = await make_job(state, _with_candidates(body, state), [[prompt.text]])
+    return replace(
+        job,
+        ask=replace(job.ask, chat=dict(prompt.shown)),
+        preserved=prompt.style.shown,
+    )
+
+
+def _with_candidates(body: dict[str, Any], state: State) -> dict[str, Any]:
+    """With `n_probs` as `logprobs` means it: 20, unless `top_logprobs` says.
+
+    0 still tells of the token itself, which the engine does beside one candidate.
+    """
+    top = body.get("top_logprobs")
+    if top is not None:
+        n_probs = max(1, integer(0, INT32)("top_logprobs", top, state.limits()))
+    elif body.get("logprobs") is True:
+        n_probs = 20
+    else:
+        return body
+    return {**body, "n_probs": n_probs}
+
+
+def _render(
+    state: State,
+    template: ChatTemplate,
+    messages: Sequence[Message],
+    opens: bool,
+    tools: Tools,
+    variables: dict[str, Any],
+) -> str:
+    model = state.ready().model
     try:
-        words = state.template().render(
-            talk.messages,
+        return template.render(
+            messages,
             bos_token=model.bos_token,
             eos_token=model.eos_token,
-            add_generation_prompt=opens or trailing,
+            add_generation_prompt=opens,
+            tools=tools.listed,
             variables=variables,
         )
     except TemplateRefused as error:
@@ -67,22 +171,102 @@ def chat_prompt(state: State, body: dict[str, Any]) -> ChatPrompt:
         raise ApiError(
             500, "server_error", f"the model's chat template is broken: {error}"
         ) from None
-    if not words and not talk.prefill:
-        raise invalid("Field 'messages': the chat template makes no prompt of them")
-    return ChatPrompt(words + talk.prefill, talk.prefill)
 
 
-def refuse_what_is_missing(body: dict[str, Any], state: State) -> None:
-    """501 for chat fields that ask for tools or a format, 400 for broken ones."""
+def _close(words: str, template: str, prefill: str, thinks: bool) -> str:
+    """End reasoning that the prompt opened where none is wanted.
+
+    The beginning of an answer that a client gives is no reasoning, unless it says so.
+    """
+    markers = reasoning.markers_of(template)
+    if markers is None:
+        return words
+    says = markers.end in prefill or prefill.lstrip().startswith(markers.start)
+    if thinks and (not prefill or says):
+        return words
+    return reasoning.closed(words, markers)
+
+
+def _variables(state: State, body: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """The template's variables, and whether the model may reason.
+
+    A request's own variables win, then its other fields, then the options.
+    """
+    limits, model = state.limits(), state.settings.model
+    variables = dict(state.template_kwargs)
+    thinks: bool | None = None
+    if model.reasoning != "auto":
+        thinks = model.reasoning == "on"
+    elif model.reasoning_budget == 0:
+        thinks = False
+    if model.reasoning_effort:
+        variables["reasoning_effort"] = model.reasoning_effort
+    effort = body.get("reasoning_effort")
+    if effort is not None:
+        variables["reasoning_effort"] = text("reasoning_effort", effort, limits)
+        if effort == "none":
+            del variables["reasoning_effort"]
+            thinks = False
+    for name in ("reasoning_budget_tokens", "thinking_budget_tokens"):
+        if body.get(name) is not None:
+            budget = integer(-1, INT32)(name, body[name], limits)
+            if budget >= 0:
+                thinks = budget > 0
+    if body.get("chat_template_kwargs") is not None:
+        variables |= json_object(
+            "chat_template_kwargs", body["chat_template_kwargs"], limits
+        )
+    wanted = variables.get("enable_thinking")
+    if wanted is not None:
+        if not isinstance(wanted, bool):
+            raise bad_field("chat_template_kwargs", "enable_thinking must be a boolean")
+        thinks = wanted
+    if thinks is not None:
+        # The word that other templates have for it.
+        variables.setdefault("thinking", thinks)
+    variables["enable_thinking"] = thinks is not False
+    return variables, thinks is not False
+
+
+def _reasoning_format(state: State, body: dict[str, Any]) -> str:
+    name = body.get("reasoning_format")
+    if name is None:
+        name = state.settings.model.reasoning_format
+    if name not in reasoning.FORMATS:
+        known = ", ".join(f'"{known}"' for known in reasoning.FORMATS)
+        raise bad_field("reasoning_format", f"must be one of {known}")
+    return "deepseek" if name == "auto" else str(name)
+
+
+def _tools(state: State, body: dict[str, Any]) -> Tools:
+    """The tools of a request. Raises ApiError."""
+    try:
+        tools = read_tools(
+            body.get("tools"), body.get("tool_choice"), body.get("parallel_tool_calls")
+        )
+    except ToolError as error:
+        raise invalid(str(error)) from None
+    if not tools:
+        return tools
+    if not state.settings.model.jinja:
+        raise invalid("tools param requires --jinja flag")
+    if body.get("grammar"):
+        raise invalid("Cannot use custom grammar constraints with tools.")
+    if body.get("logprobs") and body.get("stream"):
+        raise invalid("logprobs is not supported with tools + stream")
+    return tools
+
+
+def _calling(template: ChatTemplate, tools: Tools) -> Calling | None:
+    if not tools:
+        return None
+    form = form_of(template.text)
+    return Calling(form, tools.schemas, tools.parallel, forced=tools.required)
+
+
+def _refuse(body: dict[str, Any], state: State) -> None:
+    """501 for chat fields that ask for a format, 400 for broken ones."""
     limits = state.limits()
-    choice = body.get("tool_choice")
-    if isinstance(choice, str):
-        if choice not in _TOOL_CHOICES:
-            raise invalid(f"Invalid tool_choice: {choice[:40]}")
-    elif choice is not None:
-        json_object("tool_choice", choice, limits)
-    if body.get("tools") is not None and array("tools", body["tools"], limits):
-        raise not_supported("Field 'tools': not supported by this server")
     wanted = body.get("response_format")
     if wanted is not None:
         kind = json_object("response_format", wanted, limits).get("type")

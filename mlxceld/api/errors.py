@@ -78,6 +78,23 @@ def unauthorized() -> ApiError:
     return ApiError(401, "authentication_error", "Invalid API Key")
 
 
+def forbidden(message: str) -> ApiError:
+    return ApiError(403, "permission_error", message)
+
+
+def head_too_large(limit: int) -> ApiError:
+    """`limit` is in bytes."""
+    return ApiError(
+        431,
+        "invalid_request_error",
+        f"the headers of the request are larger than {limit} bytes",
+    )
+
+
+def too_slow() -> ApiError:
+    return ApiError(408, "invalid_request_error", "the answer was read too slowly")
+
+
 def unavailable(message: str, retry_after: int | None = None) -> ApiError:
     return ApiError(503, "unavailable_error", message, retry_after=retry_after)
 

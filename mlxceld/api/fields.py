@@ -71,25 +71,46 @@ class Ask:
     response_fields: tuple[str, ...]
     sse_ping_interval: int
     samplers: tuple[str, ...]
+    """As the request lists them."""
+    min_keep: int
+    top_n_sigma: float
+    dynatemp_range: float
+    dynatemp_exponent: float
+    xtc_probability: float
+    xtc_threshold: float
+    dry_multiplier: float
+    dry_base: float
+    dry_allowed_length: int
+    dry_penalty_last_n: int
+    dry_sequence_breakers: tuple[str, ...]
+    mirostat: int
+    mirostat_tau: float
+    mirostat_eta: float
+    n_probs: int
+    post_sampling_probs: bool
+    n: int
+    """Answers to each prompt."""
+    t_max_predict_ms: int
+    n_indent: int
+    chain: tuple[str, ...] = m.SAMPLERS
+    """The samplers in the order in which they have to work."""
+    chat: Mapping[str, Any] = field(default_factory=dict)
+    """What a chat says of its format, in `generation_settings`."""
     inert: Mapping[str, Any] = field(default_factory=dict)
     """Values of `NOT_YET` fields that ask for nothing, to be reported."""
 
+    def for_answer(self, index: int) -> Ask:
+        """What the request's answer number `index` goes by.
+
+        Of the `n` answers to a prompt each has the next seed, as in llama-server.
+        """
+        return replace(self, seed=(self.seed + index % self.n) & RANDOM_SEED)
+
     def sampling(self, biases: tuple[tuple[int, float], ...]) -> m.Sampling:
         """For the engine; `biases` is `logit_bias` with its texts made tokens."""
-        return m.Sampling(
-            temperature=self.temperature,
-            top_k=self.top_k,
-            top_p=self.top_p,
-            min_p=self.min_p,
-            typical_p=self.typical_p,
-            repeat_last_n=self.repeat_last_n,
-            repeat_penalty=self.repeat_penalty,
-            presence_penalty=self.presence_penalty,
-            frequency_penalty=self.frequency_penalty,
-            seed=self.seed,
-            logit_bias=biases,
-            ignore_eos=self.ignore_eos,
-        )
+        own: dict[str, Any] = {"logit_bias": biases, "samplers": self.chain}
+        names = (name for name in m.Sampling.__struct_fields__ if name not in own)
+        return m.Sampling(**{name: getattr(self, name) for name in names}, **own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +132,22 @@ def _field(
 def _usage(name: str, value: Any, limits: Limits) -> bool:
     wanted = json_object(name, value, limits).get("include_usage")
     return wanted is not None and boolean(f"{name}.include_usage", wanted, limits)
+
+
+DRY_BASE = 1.75
+
+
+def _dry_base(name: str, value: Any, limits: Limits) -> float:
+    """Below 1 a penalty would shrink: llama-server takes the default then."""
+    base = float(number()(name, value, limits))
+    return base if base >= 1 else DRY_BASE
+
+
+def _breakers(name: str, value: Any, limits: Limits) -> tuple[str, ...]:
+    found = texts(name, value, limits)
+    if not found:
+        raise bad_field(name, "it must not be empty")
+    return found
 
 
 def _top_k(name: str, value: Any, limits: Limits) -> int:
@@ -145,20 +182,20 @@ _OFF: Mapping[str, Mapping[str, Any]] = {
         "presence_penalty": 0.0,
         "frequency_penalty": 0.0,
     },
+    "dry": {"dry_multiplier": 0.0},
+    "top_n_sigma": {"top_n_sigma": -1.0},
     "top_k": {"top_k": 0},
     "typ_p": {"typical_p": 1.0},
     "top_p": {"top_p": 1.0},
     "min_p": {"min_p": 0.0},
-    "temperature": {"temperature": 1.0},
+    "xtc": {"xtc_probability": 0.0},
+    "temperature": {"temperature": 1.0, "dynatemp_range": 0.0},
 }
 """How a sampler is left out: the values with which it does nothing."""
 
 
 def _samplers(name: str, value: Any, limits: Limits) -> tuple[str, ...]:
-    """A list of names or a string of letters, in the order of `SAMPLERS`.
-
-    Samplers may be left out; another order is one the engine does not have.
-    """
+    """A list of names or a string of letters, in any order."""
     if isinstance(value, str):
         letters = {letter: known for known, letter in SAMPLERS.items()}
         chosen = [letters.get(letter, letter) for letter in value]
@@ -167,11 +204,6 @@ def _samplers(name: str, value: Any, limits: Limits) -> tuple[str, ...]:
     for item in chosen:
         if item not in SAMPLERS:
             raise bad_field(name, f"there is no sampler {item!r}")
-    ranks = [list(SAMPLERS).index(item) for item in chosen if item in _OFF]
-    if ranks != sorted(set(ranks)):
-        raise not_supported(
-            f"Field '{name}': samplers work in the order {', '.join(_OFF)} here"
-        )
     return tuple(chosen)
 
 
@@ -213,6 +245,25 @@ FIELDS: tuple[Field, ...] = (
         "sse_ping_interval", integer(-1, INT32), lambda s: s.server.sse_ping_interval
     ),
     _field("samplers", _samplers, lambda s: tuple(SAMPLERS)),
+    _field("min_keep", integer(0, INT32), lambda s: 0),
+    _field("top_n_sigma", number(), lambda s: -1.0),
+    _field("dynatemp_range", number(0.0), lambda s: 0.0),
+    _field("dynatemp_exponent", number(), lambda s: 1.0),
+    _field("xtc_probability", number(0.0, clamp=1.0), lambda s: 0.0),
+    _field("xtc_threshold", number(0.0, clamp=1.0), lambda s: 0.1),
+    _field("dry_multiplier", number(), lambda s: 0.0),
+    _field("dry_base", _dry_base, lambda s: DRY_BASE),
+    _field("dry_allowed_length", integer(0, INT32), lambda s: 2),
+    _field("dry_penalty_last_n", integer(-1, INT32), lambda s: 64),
+    _field("dry_sequence_breakers", _breakers, lambda s: ("\n", ":", '"', "*")),
+    _field("mirostat", integer(0, 2), lambda s: 0),
+    _field("mirostat_tau", number(), lambda s: 5.0),
+    _field("mirostat_eta", number(), lambda s: 0.1),
+    _field("n_probs", count_or_flag, lambda s: 0, "logprobs"),
+    _field("post_sampling_probs", boolean, lambda s: False),
+    _field("n", integer(1, lambda known: known.slots), lambda s: 1, "n_cmpl"),
+    _field("t_max_predict_ms", integer(-1, INT32), lambda s: -1),
+    _field("n_indent", integer(0, INT32), lambda s: 0),
 )
 
 
@@ -230,29 +281,9 @@ def _never(value: Any) -> bool:
 
 
 NOT_YET: tuple[NotYet, ...] = (
-    NotYet("n_cmpl", integer(1, lambda known: known.slots), lambda v: v > 1),
-    NotYet("n", integer(1, lambda known: known.slots), lambda v: v > 1),
-    NotYet("n_probs", integer(0, INT32), bool),
-    NotYet("logprobs", count_or_flag, bool),
     NotYet("grammar", text, bool),
     NotYet("json_schema", anything, lambda v: True),
     NotYet("lora", array, bool),
-    NotYet("n_indent", integer(0, INT32), bool),
-    NotYet("t_max_predict_ms", integer(-1, INT32), lambda v: v > 0),
-    NotYet("min_keep", integer(0, INT32), bool),
-    NotYet("dynatemp_range", number(0.0), bool),
-    NotYet("dynatemp_exponent", number(), _never),
-    NotYet("top_n_sigma", number(), lambda v: v > 0),
-    NotYet("xtc_probability", number(0.0, clamp=1.0), bool),
-    NotYet("xtc_threshold", number(0.0, clamp=1.0), _never),
-    NotYet("dry_multiplier", number(), bool),
-    NotYet("dry_base", number(), _never),
-    NotYet("dry_allowed_length", integer(-1, INT32), _never),
-    NotYet("dry_penalty_last_n", integer(-1, INT32), _never),
-    NotYet("dry_sequence_breakers", texts, _never),
-    NotYet("mirostat", integer(0, 2), bool),
-    NotYet("mirostat_tau", number(), _never),
-    NotYet("mirostat_eta", number(), _never),
     NotYet("adaptive_target", number(), lambda v: v >= 0),
     NotYet("adaptive_decay", number(), _never),
 )
@@ -296,4 +327,8 @@ def _leave_out(ask: Ask) -> Ask:
     for name, neutral in _OFF.items():
         if name not in ask.samplers:
             ask = replace(ask, **neutral)
-    return ask
+    # With the others doing nothing, a subset in the usual order is the usual chain.
+    order = [name for name in SAMPLERS if name in ask.samplers]
+    if list(ask.samplers) == order:
+        return replace(ask, chain=tuple(SAMPLERS))
+    return replace(ask, chain=ask.samplers)

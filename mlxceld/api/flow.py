@@ -14,7 +14,13 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from mlxceld.api.errors import ClientGone, from_engine, internal, unavailable
+from mlxceld.api.errors import (
+    ClientGone,
+    from_engine,
+    internal,
+    too_slow,
+    unavailable,
+)
 from mlxceld.api.fields import Ask, read_ask
 from mlxceld.api.http import Exchange
 from mlxceld.api.prompt import Pieces
@@ -22,6 +28,10 @@ from mlxceld.api.shapes import public_settings
 from mlxceld.api.state import State
 from mlxceld.engine import messages as m
 from mlxceld.engine.client import EngineError, Event, Generation, Unavailable
+
+MAX_UNREAD = 16384
+"""Events that wait for one client, about as many tokens. A client that reads so slowly
+loses its answer: what it has not read would fill the memory of everybody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +41,8 @@ class Job:
     ask: Ask
     prompts: list[Pieces]
     biases: tuple[tuple[int, float], ...]
+    preserved: tuple[str, ...] = ()
+    """Texts of special tokens that the answers show."""
 
 
 @dataclass(slots=True)
@@ -40,6 +52,7 @@ class Answer:
     index: int
     text: list[str] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
+    probabilities: list[m.TokenProbability] = field(default_factory=list)
     n_prompt: int = 0
     n_cached: int = 0
     n_decoded: int = 0
@@ -78,6 +91,7 @@ class Answer:
                 self.n_decoded = event.n_decoded
                 self.text.append(event.text)
                 self.tokens.extend(event.tokens)
+                self.probabilities.extend(event.probabilities)
                 if isinstance(event, m.Done):
                     self.done = event
                     self.n_prompt, self.n_cached = event.n_prompt, event.n_cached
@@ -118,7 +132,10 @@ async def ask_engine(question: Any) -> Any:
 async def make_job(state: State, body: dict[str, Any], prompts: list[Pieces]) -> Job:
     """Read the completion fields of a body. Raises ApiError."""
     ask = read_ask(body, state.settings, state.limits())
-    return Job(ask, prompts, await resolve_bias(state, ask.logit_bias))
+    # Each of `n` answers is a request of its own; they share what was read of the
+    # prompt in the engine.
+    every = [prompt for prompt in prompts for _ in range(ask.n)]
+    return Job(ask, every, await resolve_bias(state, ask.logit_bias))
 
 
 class Flow:
@@ -154,7 +171,7 @@ class Flow:
         self.close()
 
     def _begin(self, index: int, prompt: Pieces) -> None:
-        ask = self._job.ask
+        ask = self._job.ask.for_answer(index)
         generation = self._state.client.generate(
             prompt=prompt,
             sampling=ask.sampling(self._job.biases),
@@ -162,8 +179,11 @@ class Flow:
             add_special=not prompt or isinstance(prompt[0], str),
             n_predict=ask.n_predict,
             stop=list(ask.stop),
+            t_max_predict_ms=ask.t_max_predict_ms,
+            n_indent=ask.n_indent,
             id_slot=ask.id_slot,
             cache_prompt=ask.cache_prompt,
+            preserved=list(self._job.preserved),
         )
         self._generations.append(generation)
         self._state.running.add(generation.id, public_settings(ask))
@@ -221,6 +241,12 @@ class Flow:
                 if ended:
                     self._state.running.remove(generation.id)
                 self._queue.put_nowait((index, event))
+                if self._queue.qsize() > MAX_UNREAD and not ended:
+                    generation.cancel()
+                    self._state.running.remove(generation.id)
+                    self._queue.put_nowait(too_slow())
+                    ended = True
+                    return
         finally:
             if not ended:
                 self._queue.put_nowait(internal())

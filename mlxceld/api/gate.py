@@ -1,7 +1,8 @@
 """What every request passes before a route: CORS, API keys, readiness, the log.
 
-In llama-server's order: preflights are answered first and need no key; a wrong key is
-401 on every path, known or not; while the model loads everything else is 503.
+A request that names a foreign host goes no further. Then in llama-server's order:
+preflights are answered and need no key; a wrong key is 401 on every path, known or
+not; while the model loads everything else is 503.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
 from mlxceld import logs
 from mlxceld.api.auth import PUBLIC, Keys
-from mlxceld.api.errors import unauthorized
-from mlxceld.api.http import Exchange
+from mlxceld.api.errors import forbidden, head_too_large, unauthorized
+from mlxceld.api.http import MAX_HEADER, Exchange
 from mlxceld.api.state import State
+from mlxceld.hosts import HostCheck
 
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -72,6 +74,7 @@ class Gate:
         self._state = state
         self._keys = keys
         self._public = PUBLIC | {prefix + path for path in PUBLIC} | {prefix or "/"}
+        self._hosts = HostCheck(state.settings.server, keyed=bool(keys))
         self._cors = Cors(state.settings.server.cors_origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -106,6 +109,13 @@ class Gate:
 
     async def _pass(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send)
+        headers = scope["headers"]
+        if sum(len(name) + len(value) for name, value in headers) > MAX_HEADER:
+            await exchange.send_error(head_too_large(MAX_HEADER))
+            return
+        if not self._hosts.admits(headers, file=scope["server"] is None):
+            await exchange.send_error(forbidden(_FOREIGN_HOST))
+            return
         if exchange.method == "OPTIONS":
             await exchange.send_bytes(b"", "text/html", headers=_PREFLIGHT)
             return
@@ -113,7 +123,7 @@ class Gate:
         if path not in self._public and not self._keys.admits(scope["headers"]):
             await exchange.send_error(unauthorized())
             return
-        if self._state.client.state != "ready":
+        if not self._state.serving:
             await exchange.send_error(self._state.not_ready())
             return
         if exchange.method == "HEAD":
@@ -121,6 +131,11 @@ class Gate:
             scope = cast("HTTPScope", {**scope, "method": "GET"})
         await self._app(scope, receive, send)
 
+
+_FOREIGN_HOST = (
+    "the Host header names a host that is not this machine: "
+    "list it in server.allowed_hosts, or set an API key"
+)
 
 _PREFLIGHT = [
     ("access-control-allow-credentials", "true"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -22,6 +22,13 @@ from mlxceld.api.errors import ApiError, ClientGone, bad_field, invalid
 MAX_BODY = 64 * 1024 * 1024
 """Bytes of the largest request body: far above any context, far below the memory."""
 
+MAX_HEADER = 64 * 1024
+"""Bytes of the largest head of a request: its first line and its headers."""
+
+MAX_DEPTH = 200
+"""Arrays and objects within each other: more than any schema or message needs, few
+enough for everything that walks through them."""
+
 JSON_TYPE = "application/json; charset=utf-8"
 
 Headers = Iterable[tuple[str, str]]
@@ -30,16 +37,22 @@ Headers = Iterable[tuple[str, str]]
 class Exchange:
     """A request and the way to answer it."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, max_body: int = MAX_BODY
+    ) -> None:
         self.method: str = scope["method"]  # type: ignore[typeddict-item]
         self.path: str = scope["path"]
         self._query: bytes = scope.get("query_string", b"")
+        self._max_body = max_body
+        self._headers = scope["headers"]
         self._receive = receive
         self._send = send
         self.started = False
         """Whether the status line is on its way, so that no other can follow."""
         self.streams = False
         """Whether the reply is a stream of events, which can end in an error event."""
+        self.error_event: Callable[[ApiError], bytes] = _error_event
+        """How that event is written; dialects differ."""
 
     @property
     def query(self) -> Mapping[str, str]:
@@ -49,25 +62,35 @@ class Exchange:
         """The whole body. Raises ApiError when too large, ClientGone on a hang-up."""
         chunks: list[bytes] = []
         n = 0
+        length = dict(self._headers).get(b"content-length", b"")
+        if length.isdigit() and int(length[:20]) > self._max_body:
+            raise self._too_large()
         while True:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 raise ClientGone
             chunk: bytes = message.get("body", b"")  # type: ignore[assignment]
             n += len(chunk)
-            if n > MAX_BODY:
-                raise ApiError(
-                    413,
-                    "invalid_request_error",
-                    f"the request body is larger than {MAX_BODY} bytes",
-                )
+            if n > self._max_body:
+                raise self._too_large()
             chunks.append(chunk)
             if not message.get("more_body", False):
                 return b"".join(chunks)
 
+    def _too_large(self) -> ApiError:
+        return ApiError(
+            413,
+            "invalid_request_error",
+            f"the request body is larger than {self._max_body} bytes",
+        )
+
     async def json_object(self) -> dict[str, Any]:
         """The body as a JSON object. Raises ApiError 400 for anything else."""
         return parse_object(await self.body())
+
+    async def json(self) -> Any:
+        """The body as JSON of any kind. Raises ApiError 400 when it is none."""
+        return parse(await self.body())
 
     async def gone(self) -> None:
         """Return when the client has closed the connection. The body must be read."""
@@ -116,18 +139,51 @@ class Exchange:
         await self.send_json(error.body(), error.code, error.headers())
 
 
+_DEEP = f"the request body is nested too deeply, more than {MAX_DEPTH} levels"
+
+
+def _error_event(error: ApiError) -> bytes:
+    return b"data: " + msgspec.json.encode(error.body()) + b"\n\n"
+
+
 def parse_object(body: bytes) -> dict[str, Any]:
     """A JSON object. Raises ApiError 400 that names the field where it can."""
-    try:
-        value = msgspec.json.decode(body)
-    except RecursionError:
-        raise invalid("the request body is nested too deeply") from None
-    except (ValueError, UnicodeError) as error:
-        # msgspec.DecodeError is a ValueError; so is Python's limit on digits.
-        raise _blame(body) or invalid(f"parse error: {error}") from None
+    value = parse(body)
     if not isinstance(value, dict):
         raise invalid("the request body must be a JSON object")
     return value
+
+
+def parse(body: bytes) -> Any:
+    """Any JSON. Raises ApiError 400."""
+    try:
+        value = msgspec.json.decode(body)
+    except RecursionError:
+        raise invalid(_DEEP) from None
+    except (ValueError, UnicodeError) as error:
+        # msgspec.DecodeError is a ValueError; so is Python's limit on digits.
+        raise _blame(body) or invalid(f"parse error: {error}") from None
+    if _too_deep(body, value):
+        raise invalid(_DEEP)
+    return value
+
+
+def _too_deep(body: bytes, value: Any) -> bool:
+    # Most bodies have too few brackets to be deep, which is quick to tell.
+    if body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
+        return False
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        inner: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                inner.extend(item.values())
+            elif isinstance(item, list):
+                inner.extend(item)
+        level = [item for item in inner if isinstance(item, dict | list)]
+        if not level:
+            return False
+    return True
 
 
 def _blame(body: bytes) -> ApiError | None:

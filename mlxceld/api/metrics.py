@@ -22,6 +22,8 @@ class Metric:
     """counter or gauge."""
     help: str
     value: float
+    label: str = ""
+    """`slot="0"`, where several values share a name."""
 
 
 class Metrics:
@@ -38,10 +40,14 @@ class Metrics:
         self._last = totals
         metrics = _llama(snapshot, totals, before) + _own(snapshot, plan)
         lines = []
+        last = ""
         for metric in metrics:
-            lines.append(f"# HELP {metric.name} {metric.help}")
-            lines.append(f"# TYPE {metric.name} {metric.kind}")
-            lines.append(f"{metric.name} {_number(metric.value)}")
+            if metric.name != last:
+                lines.append(f"# HELP {metric.name} {metric.help}")
+                lines.append(f"# TYPE {metric.name} {metric.kind}")
+            last = metric.name
+            label = f"{{{metric.label}}}" if metric.label else ""
+            lines.append(f"{metric.name}{label} {_number(metric.value)}")
         return "\n".join(lines) + "\n"
 
 
@@ -138,7 +144,7 @@ def _own(snapshot: Snapshot, plan: Plan) -> list[Metric]:
     def counter(name: str, words: str, value: float) -> Metric:
         return Metric(f"mlxcel_{name}_total", "counter", words, value)
 
-    totals = snapshot.totals
+    totals, memory = snapshot.totals, snapshot.memory
     return [
         gauge("slots", "Requests that may run at the same time", plan.slots),
         gauge("slot_ctx_tokens", "Most tokens of one request", plan.slot_ctx),
@@ -151,6 +157,34 @@ def _own(snapshot: Snapshot, plan: Plan) -> list[Metric]:
         ),
         gauge("kv_bytes", "Bytes of keys and values in memory", snapshot.kv_bytes),
         gauge("kv_plan_bytes", "Bytes of keys and values at most", plan.kv_bytes),
+        gauge("cache_ram_bytes", "Bytes of prompts kept in RAM", snapshot.saved_bytes),
+        gauge(
+            "cache_ram_limit_bytes",
+            "Bytes of prompts kept in RAM at most",
+            plan.cache_ram_bytes,
+        ),
+        gauge("cache_ram_prompts", "Prompts kept in RAM", snapshot.saved_prompts),
+        *(
+            Metric(
+                "mlxcel_slot_held_tokens",
+                "gauge",
+                "Tokens whose keys and values are in the slot, running or remembered",
+                slot.n_held,
+                f'slot="{slot.id}"',
+            )
+            for slot in snapshot.slots
+        ),
+        gauge(
+            "plan_bytes",
+            "Bytes of weights, keys and values and one step at most",
+            plan.total_bytes,
+        ),
+        gauge(
+            "memory_limit_bytes", "The memory limit, 0 for none", plan.memory_limit or 0
+        ),
+        gauge("mlx_active_bytes", "Bytes of MLX's arrays", memory.active),
+        gauge("mlx_cache_bytes", "Bytes that MLX keeps for reuse", memory.cache),
+        gauge("mlx_peak_bytes", "The most bytes of MLX's arrays so far", memory.peak),
         gauge("requests_waiting", "Requests that wait for a slot", snapshot.waiting),
         counter("requests", "Requests, refused ones included", totals.requests),
         counter("requests_failed", "Requests that failed", totals.failed),

@@ -31,7 +31,7 @@ async def completion(state: State, exchange: Exchange) -> None:
     model = state.ready().model
     prompts = read_prompts(body, model.n_vocab, model.add_bos)
     job = await make_job(state, body, prompts)
-    texts = await prompt_texts(state, prompts)
+    texts = await prompt_texts(state, job.prompts)
     with Flow(state, exchange, job) as flow:
         if job.ask.stream:
             await _stream(state, exchange, flow, job, texts)
@@ -79,7 +79,7 @@ def final(
     done = answer.finished()
     content = answer.content
     tokens = answer.tokens if job.ask.return_tokens and not streamed else []
-    return {
+    reply = {
         "index": answer.index,
         "content": "" if streamed else content,
         "tokens": tokens,
@@ -88,7 +88,9 @@ def final(
         "model": state.model_name,
         "tokens_predicted": done.n_decoded,
         "tokens_evaluated": done.n_prompt,
-        "generation_settings": shapes.generation_settings(job.ask, job.biases),
+        "generation_settings": shapes.generation_settings(
+            job.ask.for_answer(answer.index), job.biases
+        ),
         "prompt": prompt,
         "has_new_line": "\n" in content,
         "truncated": done.truncated,
@@ -97,6 +99,11 @@ def final(
         "tokens_cached": done.n_held,
         "timings": shapes.done_timings(done),
     }
+    if answer.probabilities and not streamed:
+        reply["completion_probabilities"] = shapes.probabilities(
+            answer.probabilities, post_sampling=job.ask.post_sampling_probs
+        )
+    return reply
 
 
 def pick(answer: dict[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
@@ -116,7 +123,11 @@ def pick(answer: dict[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
 
 
 def _event(
-    job: Job, answer: Answer, content: str, tokens: Sequence[int]
+    job: Job,
+    answer: Answer,
+    content: str,
+    tokens: Sequence[int],
+    probabilities: Sequence[m.TokenProbability] = (),
 ) -> dict[str, Any]:
     event: dict[str, Any] = {
         "index": answer.index,
@@ -129,11 +140,15 @@ def _event(
     }
     if job.ask.timings_per_token:
         event["timings"] = shapes.timings(*mid_timings(answer))
+    if probabilities:
+        event["completion_probabilities"] = shapes.probabilities(
+            probabilities, post_sampling=job.ask.post_sampling_probs
+        )
     return event
 
 
 def _part(job: Job, answer: Answer, event: m.Delta | m.Done) -> dict[str, Any]:
-    return _event(job, answer, event.text, event.tokens)
+    return _event(job, answer, event.text, event.tokens, event.probabilities)
 
 
 def _progress(job: Job, answer: Answer) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from mlxceld.api import native, shapes
-from mlxceld.api.chat import chat_prompt
+from mlxceld.api.chat import ChatPrompt, chat_job, chat_prompt
 from mlxceld.api.flow import (
     Answer,
     Flow,
@@ -25,6 +25,14 @@ from mlxceld.api.http import Exchange
 from mlxceld.api.prompt import read_prompts
 from mlxceld.api.sse import DONE, EventStream
 from mlxceld.api.state import State
+from mlxceld.chat.pieces import (
+    CallArguments,
+    CallBegins,
+    Content,
+    Parser,
+    Piece,
+    Reasoning,
+)
 from mlxceld.engine import messages as m
 
 
@@ -44,13 +52,16 @@ class _Dialect(Protocol):
     def part(self, answer: Answer, text: str) -> dict[str, Any]:
         """A chunk with text."""
 
+    def parts(self, answer: Answer, event: m.Delta | m.Done) -> list[dict[str, Any]]:
+        """The chunks for what an event adds to an answer."""
+
     def ending(
         self, answer: Answer, timings: dict[str, Any], usage_follows: bool
     ) -> dict[str, Any]:
         """The chunk with the finish reason."""
 
-    def usage(self, answers: Sequence[m.Done]) -> dict[str, Any] | None:
-        """The chunk after all answers that tells the usage, or None."""
+    def usage(self, answers: Sequence[m.Done], n: int) -> dict[str, Any] | None:
+        """The chunk after all answers, `n` to each prompt, with the usage, or None."""
 
 
 class _Completions:
@@ -79,6 +90,9 @@ class _Completions:
         choices = [self._choice(answer, text, None)]
         return {"choices": choices, **self.head, "id": self.id}
 
+    def parts(self, answer: Answer, event: m.Delta | m.Done) -> list[dict[str, Any]]:
+        return [self.part(answer, event.text)] if event.text else []
+
     def ending(
         self, answer: Answer, timings: dict[str, Any], usage_follows: bool
     ) -> dict[str, Any]:
@@ -91,14 +105,14 @@ class _Completions:
             "timings": timings,
         }
 
-    def usage(self, answers: Sequence[m.Done]) -> dict[str, Any] | None:
+    def usage(self, answers: Sequence[m.Done], n: int) -> dict[str, Any] | None:
         return None
 
 
 class _Chat:
     """/v1/chat/completions. Usage is in a chunk of its own, and only when asked for."""
 
-    def __init__(self, head: dict[str, Any], identity: str, prefill: str) -> None:
+    def __init__(self, head: dict[str, Any], identity: str, prompt: ChatPrompt) -> None:
         self.head = {**head, "object": "chat.completion"}
         self._chunk_head = {
             "created": head["created"],
@@ -108,18 +122,28 @@ class _Chat:
             "object": "chat.completion.chunk",
         }
         self.id = identity
-        self._prefill = prefill
+        self._prompt = prompt
+        self._parsers: dict[int, Parser] = {}
+        self._calling: set[int] = set()
+        """Answers that have called a tool in their streams."""
 
     def choice(self, answer: Answer) -> dict[str, Any]:
-        return {
-            "finish_reason": shapes.finish_reason(answer.finished()),
-            "index": answer.index,
-            "message": {
-                "role": "assistant",
-                # llama-server repeats the beginning that it was given to continue.
-                "content": self._prefill + answer.content,
-            },
-        }
+        # llama-server repeats the beginning that it was given to continue.
+        found = self._prompt.whole(answer.content)
+        message: dict[str, Any] = {"role": "assistant", "content": found.content}
+        if found.reasoning:
+            message["reasoning_content"] = found.reasoning
+        if found.calls:
+            message["tool_calls"] = [
+                {
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": call.arguments},
+                    "id": call.id,
+                }
+                for call in found.calls
+            ]
+        reason = shapes.finish_reason(answer.finished(), calls=bool(found.calls))
+        return {"finish_reason": reason, "index": answer.index, "message": message}
 
     def _chunk(
         self, answer: Answer, delta: dict[str, Any], reason: str | None
@@ -133,19 +157,48 @@ class _Chat:
     def part(self, answer: Answer, text: str) -> dict[str, Any]:
         return self._chunk(answer, {"content": text}, None)
 
+    def parts(self, answer: Answer, event: m.Delta | m.Done) -> list[dict[str, Any]]:
+        parser = self._parsers.get(answer.index)
+        if parser is None:
+            parser = self._parsers[answer.index] = self._prompt.parser()
+        pieces = parser.feed(event.text)
+        if isinstance(event, m.Done):
+            pieces = pieces + parser.finish()
+        if any(isinstance(piece, CallBegins) for piece in pieces):
+            self._calling.add(answer.index)
+        return [self._chunk(answer, _delta(piece), None) for piece in pieces]
+
     def ending(
         self, answer: Answer, timings: dict[str, Any], usage_follows: bool
     ) -> dict[str, Any]:
-        chunk = self._chunk(answer, {}, shapes.finish_reason(answer.finished()))
+        calls = answer.index in self._calling
+        reason = shapes.finish_reason(answer.finished(), calls=calls)
+        chunk = self._chunk(answer, {}, reason)
         return chunk if usage_follows else {**chunk, "timings": timings}
 
-    def usage(self, answers: Sequence[m.Done]) -> dict[str, Any] | None:
+    def usage(self, answers: Sequence[m.Done], n: int) -> dict[str, Any] | None:
         return {
             "choices": [],
             **self._chunk_head,
-            "usage": shapes.usage(answers),
+            "usage": shapes.usage(answers, n),
             "timings": shapes.done_timings(answers[-1]),
         }
+
+
+def _delta(piece: Piece) -> dict[str, Any]:
+    """What a piece adds to a message; a call's id and name come once."""
+    match piece:
+        case Content():
+            return {"content": piece.text}
+        case Reasoning():
+            return {"reasoning_content": piece.text}
+        case CallBegins():
+            function = {"name": piece.name, "arguments": ""}
+            call = {"id": piece.id, "type": "function", "function": function}
+            return {"tool_calls": [{"index": piece.index, **call}]}
+        case CallArguments():
+            more = {"arguments": piece.text}
+            return {"tool_calls": [{"index": piece.index, "function": more}]}
 
 
 def _head(state: State) -> dict[str, Any]:
@@ -170,8 +223,8 @@ async def chat_completions(state: State, exchange: Exchange) -> None:
     """POST /v1/chat/completions. Raises ApiError before anything was sent."""
     body = await exchange.json_object()
     prompt = chat_prompt(state, body)
-    job = await make_job(state, body, [[prompt.text]])
-    dialect = _Chat(_head(state), shapes.completion_id(), prompt.prefill)
+    job = await chat_job(state, body, prompt)
+    dialect = _Chat(_head(state), shapes.completion_id(), prompt)
     await _run(state, exchange, job, dialect)
 
 
@@ -183,10 +236,16 @@ async def _run(state: State, exchange: Exchange, job: Job, dialect: _Dialect) ->
             return
         answers = await flow.collect()
     done = [answer.finished() for answer in answers]
+    choices = []
+    for answer in answers:
+        choice = dialect.choice(answer)
+        if answer.probabilities:
+            choice["logprobs"] = _logprobs(job, answer.probabilities)
+        choices.append(choice)
     reply = {
-        "choices": [dialect.choice(answer) for answer in answers],
+        "choices": choices,
         **dialect.head,
-        "usage": shapes.usage(done),
+        "usage": shapes.usage(done, job.ask.n),
         "id": dialect.id,
     }
     if job.ask.verbose:
@@ -197,11 +256,23 @@ async def _run(state: State, exchange: Exchange, job: Job, dialect: _Dialect) ->
     await exchange.send_json(reply)
 
 
+def _logprobs(job: Job, tokens: Sequence[m.TokenProbability]) -> dict[str, Any]:
+    post = job.ask.post_sampling_probs
+    return {"content": shapes.probabilities(tokens, post_sampling=post)}
+
+
 async def _stream(exchange: Exchange, flow: Flow, job: Job, dialect: _Dialect) -> None:
     """Chunks as they come: an opening, texts, an ending for each answer, `[DONE]`."""
     stream = EventStream(exchange)
     ask = job.ask
     opened: set[int] = set()
+    untold: dict[int, list[m.TokenProbability]] = {}
+    """Probabilities of tokens whose text has not gone out yet, by answer."""
+
+    def tell(answer: Answer, chunk: dict[str, Any]) -> None:
+        found = untold.pop(answer.index, None)
+        if found:
+            chunk["choices"][0]["logprobs"] = _logprobs(job, found)
 
     async def send(answer: Answer, chunk: dict[str, Any]) -> None:
         if ask.timings_per_token:
@@ -230,14 +301,20 @@ async def _stream(exchange: Exchange, flow: Flow, job: Job, dialect: _Dialect) -
                 await stream.send({**chunk, "prompt_progress": progress(answer)})
             case m.Delta() | m.Done():
                 await open_(answer)
-                if event.text:
-                    await send(answer, dialect.part(answer, event.text))
+                untold.setdefault(answer.index, []).extend(event.probabilities)
+                chunks = dialect.parts(answer, event)
+                if chunks:
+                    tell(answer, chunks[-1])
+                for chunk in chunks:
+                    await send(answer, chunk)
                 if isinstance(event, m.Done):
                     times = shapes.done_timings(event)
                     last = dialect.ending(answer, times, ask.include_usage)
+                    tell(answer, last)
                     await stream.send(last)
     if ask.include_usage:
-        usage = dialect.usage([answer.finished() for answer in flow.answers])
+        done = [answer.finished() for answer in flow.answers]
+        usage = dialect.usage(done, ask.n)
         if usage is not None:
             await stream.send(usage)
     await stream.end(DONE)

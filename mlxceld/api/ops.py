@@ -61,7 +61,7 @@ async def props(state: State, exchange: Exchange) -> None:
             "bos_token": model.bos_token,
             "eos_token": model.eos_token,
             "build_info": shapes.BUILD,
-            "is_sleeping": False,
+            "is_sleeping": state.client.asleep,
             "cors_proxy_enabled": False,
             "mode": plan.mode,
             "kv_unified": plan.shared,
@@ -69,6 +69,7 @@ async def props(state: State, exchange: Exchange) -> None:
             "n_live_tokens": snapshot.n_live,
             "kv_bytes": snapshot.kv_bytes,
             "kv_bytes_plan": plan.kv_bytes,
+            "cache_ram_bytes": plan.cache_ram_bytes,
             "decode": "batched" if model.batched else "single",
         }
     )

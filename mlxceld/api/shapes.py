@@ -22,11 +22,14 @@ BUILD = f"mlxceld-{__version__}"
 
 _ALPHABET = string.ascii_letters + string.digits
 
-_BREAKERS = ["\n", ":", '"', "*"]
+
+def identifier(prefix: str) -> str:
+    """A name of its own for an answer or a part of one, as llama-server makes them."""
+    return prefix + "".join(secrets.choice(_ALPHABET) for _ in range(32))
 
 
 def completion_id() -> str:
-    return "chatcmpl-" + "".join(secrets.choice(_ALPHABET) for _ in range(32))
+    return identifier("chatcmpl-")
 
 
 def public_settings(ask: Ask) -> dict[str, Any]:
@@ -39,26 +42,26 @@ def public_settings(ask: Ask) -> dict[str, Any]:
     return {
         "seed": ask.seed,
         "temperature": ask.temperature,
-        "dynatemp_range": 0.0,
-        "dynatemp_exponent": inert.get("dynatemp_exponent", 1.0),
+        "dynatemp_range": ask.dynatemp_range,
+        "dynatemp_exponent": ask.dynatemp_exponent,
         "top_k": ask.top_k,
         "top_p": ask.top_p,
         "min_p": ask.min_p,
-        "top_n_sigma": inert.get("top_n_sigma", -1.0),
-        "xtc_probability": 0.0,
-        "xtc_threshold": inert.get("xtc_threshold", 0.1),
+        "top_n_sigma": ask.top_n_sigma,
+        "xtc_probability": ask.xtc_probability,
+        "xtc_threshold": ask.xtc_threshold,
         "typical_p": ask.typical_p,
         "repeat_last_n": ask.repeat_last_n,
         "repeat_penalty": ask.repeat_penalty,
         "presence_penalty": ask.presence_penalty,
         "frequency_penalty": ask.frequency_penalty,
-        "dry_multiplier": 0.0,
-        "dry_base": inert.get("dry_base", 1.75),
-        "dry_allowed_length": inert.get("dry_allowed_length", 2),
-        "dry_penalty_last_n": inert.get("dry_penalty_last_n", 64),
-        "mirostat": 0,
-        "mirostat_tau": inert.get("mirostat_tau", 5.0),
-        "mirostat_eta": inert.get("mirostat_eta", 0.1),
+        "dry_multiplier": ask.dry_multiplier,
+        "dry_base": ask.dry_base,
+        "dry_allowed_length": ask.dry_allowed_length,
+        "dry_penalty_last_n": ask.dry_penalty_last_n,
+        "mirostat": ask.mirostat,
+        "mirostat_tau": ask.mirostat_tau,
+        "mirostat_eta": ask.mirostat_eta,
         "adaptive_target": inert.get("adaptive_target", -1.0),
         "adaptive_decay": inert.get("adaptive_decay", 0.9),
         "max_tokens": ask.n_predict,
@@ -67,19 +70,54 @@ def public_settings(ask: Ask) -> dict[str, Any]:
         "n_discard": ask.n_discard,
         "ignore_eos": ask.ignore_eos,
         "stream": ask.stream,
-        "n_probs": 0,
-        "min_keep": 0,
-        "chat_format": "Content-only",
-        "reasoning_format": "none",
-        "reasoning_in_content": False,
-        "generation_prompt": "",
+        "n_probs": ask.n_probs,
+        "min_keep": ask.min_keep,
+        "chat_format": ask.chat.get("chat_format", "Content-only"),
+        "reasoning_format": ask.chat.get("reasoning_format", "none"),
+        "reasoning_in_content": ask.chat.get("reasoning_in_content", False),
+        "generation_prompt": ask.chat.get("generation_prompt", ""),
         "samplers": list(ask.samplers),
         "speculative.types": "none",
         "timings_per_token": ask.timings_per_token,
-        "post_sampling_probs": False,
+        "post_sampling_probs": ask.post_sampling_probs,
         "backend_sampling": False,
         "lora": [],
     }
+
+
+_LOWEST = -3.4028234663852886e38
+"""What llama-server writes for the logarithm of 0: JSON has no infinity."""
+
+
+def probabilities(
+    tokens: Sequence[m.TokenProbability], *, post_sampling: bool
+) -> list[dict[str, Any]]:
+    """`completion_probabilities`, and the `content` of OpenAI's `logprobs`.
+
+    After sampling they are probabilities, and candidates of no probability are left
+    out; before it they are logarithms.
+    """
+    value_key, top_key = (
+        ("prob", "top_probs") if post_sampling else ("logprob", "top_logprobs")
+    )
+
+    def one(token: int, piece: bytes, value: float) -> dict[str, Any]:
+        return {
+            "id": token,
+            "token": piece.decode("utf-8", "ignore"),
+            "bytes": list(piece),
+            value_key: max(value, _LOWEST),
+        }
+
+    return [
+        {
+            **one(entry.id, entry.piece, entry.value),
+            top_key: [
+                one(*other) for other in entry.top if not post_sampling or other[2] > 0
+            ],
+        }
+        for entry in tokens
+    ]
 
 
 def generation_settings(
@@ -88,9 +126,7 @@ def generation_settings(
     """The 49 parameters of a native answer; `biases` are pairs of token and bias."""
     private: dict[str, dict[str, Any]] = {
         "dry_penalty_last_n": {
-            "dry_sequence_breakers": list(
-                ask.inert.get("dry_sequence_breakers", _BREAKERS)
-            )
+            "dry_sequence_breakers": list(ask.dry_sequence_breakers)
         },
         "adaptive_decay": {"stop": list(ask.stop)},
         "stream": {
@@ -158,22 +194,29 @@ def done_timings(done: m.Done) -> dict[str, Any]:
     )
 
 
-def usage(answers: Sequence[m.Done]) -> dict[str, Any]:
-    """Tokens in the words of OpenAI, summed over the prompts of a request."""
+def usage(answers: Sequence[m.Done], n: int = 1) -> dict[str, Any]:
+    """Tokens in the words of OpenAI, summed over the prompts of a request.
+
+    A prompt with `n` answers counts once, as the first of them read it.
+    """
     completion = sum(done.n_decoded for done in answers)
-    prompt = sum(done.n_prompt for done in answers)
+    firsts = answers[::n]
+    prompt = sum(done.n_prompt for done in firsts)
     return {
         "completion_tokens": completion,
         "prompt_tokens": prompt,
         "total_tokens": completion + prompt,
         "prompt_tokens_details": {
-            "cached_tokens": sum(done.n_cached for done in answers)
+            "cached_tokens": sum(done.n_cached for done in firsts)
         },
     }
 
 
-def finish_reason(done: m.Done) -> str:
-    return "length" if done.stop_type == "limit" else "stop"
+def finish_reason(done: m.Done, *, calls: bool = False) -> str:
+    """Why an answer ended; `calls` says whether it calls tools."""
+    if done.stop_type == "limit":
+        return "length"
+    return "tool_calls" if calls else "stop"
 
 
 def _ratio(amount: float, by: float) -> float:

@@ -18,9 +18,10 @@ DONE = b"data: [DONE]\n\n"
 PING = b":\n\n"
 
 
-def event(payload: Any) -> bytes:
+def event(payload: Any, name: str = "") -> bytes:
     """One event. JSON has no raw line breaks, so one `data:` line is enough."""
-    return b"data: " + msgspec.json.encode(payload) + b"\n\n"
+    head = f"event: {name}\n".encode() if name else b""
+    return head + b"data: " + msgspec.json.encode(payload) + b"\n\n"
 
 
 class EventStream:
@@ -45,9 +46,9 @@ class EventStream:
                 ],
             )
 
-    async def send(self, payload: Any) -> None:
+    async def send(self, payload: Any, name: str = "") -> None:
         await self.begin()
-        await self._exchange.write(event(payload))
+        await self._exchange.write(event(payload, name))
 
     async def ping(self) -> None:
         """Keep the connection alive; begins the stream if need be.

@@ -68,11 +68,19 @@ class State:
         )
 
     def ready(self) -> Ready:
-        """The loaded model and its plan. Raises ApiError 503 before there is one."""
+        """The loaded model and its plan; while it sleeps, those it will have again.
+
+        Raises ApiError 503 before there is one.
+        """
         ready = self.client.ready
-        if ready is None or self.client.state != "ready":
+        if ready is None or not self.serving:
             raise self.not_ready()
         return ready
+
+    @property
+    def serving(self) -> bool:
+        """Whether requests are taken: the engine runs, or will when it is needed."""
+        return self.client.state == "ready" or self.client.asleep
 
     def not_ready(self) -> ApiError:
         """Why nothing can be answered now, in llama-server's words while loading."""

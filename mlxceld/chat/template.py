@@ -104,10 +104,12 @@ class ChatTemplate:
         bos_token: str = "",
         eos_token: str = "",
         add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] = (),
         variables: Mapping[str, Any] | None = None,
     ) -> str:
         """The prompt of a conversation whose contents are strings.
 
+        `tools` are OpenAI's objects; without any the template's `tools` is none.
         `variables` are seen by the template but cannot replace what is passed here.
         Raises `TemplateRefused` with the template's own words.
         """
@@ -126,6 +128,9 @@ class ChatTemplate:
                 "bos_token": bos_token,
                 "eos_token": eos_token,
                 "add_generation_prompt": add_generation_prompt,
+                "tools": [dict(tool) for tool in tools] or None,
+                # Templates ask for it as for tools.
+                "documents": (variables or {}).get("documents"),
             },
         )
 

@@ -1,12 +1,13 @@
-"""What a request may be refused for before it waits: pure rules, no state."""
+"""What a request is refused for before it starts: pure rules, no state."""
 
 from __future__ import annotations
 
 from mlxceld.engine.messages import Failed, Generate
+from mlxceld.engine.slot import Request
 from mlxceld.plan import Plan
 
 RETRY_AFTER = 1
-"""Seconds after which a client that met a full queue may come back."""
+"""Seconds after which a client that found no room may come back."""
 
 _CLIENT_ERROR = "invalid_request_error"
 
@@ -49,3 +50,19 @@ def objection(
             retry_after=RETRY_AFTER,
         )
     return None
+
+
+def overdue(request: Request, now: float, timeout: float) -> Failed | None:
+    """The end of a request that has waited for `timeout` seconds; 0 is no deadline.
+
+    One that has started and was put back has an answer to finish: it goes on waiting.
+    """
+    if not timeout or request.started is not None or now - request.arrived < timeout:
+        return None
+    return Failed(
+        request.id,
+        503,
+        "unavailable_error",
+        f"no slot became free within {timeout:g} seconds, try again later",
+        retry_after=RETRY_AFTER,
+    )

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mlxceld.engine.messages import Delta, Done, SlotState, Up
+from mlxceld.engine.messages import Delta, Done, SlotState, TokenProbability, Up
+from mlxceld.engine.runner import Probability
 from mlxceld.engine.slot import Request, Slot
 from mlxceld.engine.text import Text
 from mlxceld.engine.totals import Tally
@@ -24,24 +25,48 @@ class Answers:
         self._emit = emit
         self._tally = tally
 
-    def take(self, slot: Slot, request: Request, token: int, now: float) -> bool:
-        """Give a request its next token; True when that was the last one."""
+    def take(
+        self,
+        slot: Slot,
+        request: Request,
+        token: int,
+        now: float,
+        told: Probability | None = None,
+    ) -> bool:
+        """Give a request its next token; True when that was the last one.
+
+        `told` is what a request with `n_probs` wants to know of the token.
+        """
+        if request.matcher is not None and not request.matcher.accept(token):
+            raise RuntimeError("a token was sampled that the grammar forbids")
         if request.first_token is None:
             request.first_token = now
             # The prompt's last token is read by the step that samples.
             self._tally.prompt_tokens += 1
+        else:
+            # Token by token, like the count of tokens: a rate taken half-way, or after
+            # a client left, is of tokens and seconds of the same work.
+            self._tally.predicted_seconds += now - request.latest_token
+        request.latest_token = now
         request.output.append(token)
         self._tally.predicted_tokens += 1
         text, stop_type, word = self._text(request, token)
-        request.new_line = request.new_line or "\n" in text
-        if not stop_type and len(request.output) >= request.limit:
-            stop_type = "limit"
-            text += self._rest(request)
         if not stop_type:
-            self._emit(Delta(request.id, text, [token], len(request.output)))
+            if request.matcher is not None and request.matcher.ended:
+                stop_type = "eos"
+            elif len(request.output) >= request.limit:
+                stop_type = "limit"
+            if stop_type:
+                text += self._rest(request)
+        text, cut = _watch_lines(request, text)
+        if not stop_type and (cut or _overtime(request, now)):
+            stop_type = "limit"
+            text += "" if cut else self._rest(request)
+        probabilities = [] if told is None else [_probability(request, token, told)]
+        if not stop_type:
+            n_decoded = len(request.output)
+            self._emit(Delta(request.id, text, [token], n_decoded, probabilities))
             return False
-        timings = request.timings(now)
-        self._tally.predicted_seconds += timings.predicted_ms / 1e3
         self._emit(
             Done(
                 id=request.id,
@@ -50,12 +75,15 @@ class Answers:
                 tokens=[token],
                 stop_type=stop_type,
                 stopping_word=word,
-                truncated=stop_type == "limit" and request.truncated,
+                truncated=len(request.output) >= request.limit
+                and stop_type == "limit"
+                and request.truncated,
                 n_prompt=len(request.prompt),
                 n_cached=request.n_cached,
                 n_decoded=len(request.output),
                 n_held=request.n_tokens - 1,
-                timings=timings,
+                timings=request.timings(now),
+                probabilities=probabilities,
             )
         )
         return True
@@ -83,7 +111,7 @@ class Answers:
         request = slot.request
         last = slot.last
         if last is None:
-            return SlotState(slot.id)
+            return SlotState(slot.id, n_held=slot.n_held)
         if request is None:
             return SlotState(slot.id, task=last.id, n_held=slot.n_held)
         read = min(slot.n_held, len(request.prompt))
@@ -100,3 +128,47 @@ class Answers:
             has_next_token=not slot.prefilling,
             has_new_line=request.new_line,
         )
+
+
+def _probability(request: Request, token: int, told: Probability) -> TokenProbability:
+    # As in the answer: a special token that is not shown has no text.
+    piece = request.detokenizer.piece
+    return TokenProbability(
+        token,
+        piece(token),
+        told.value,
+        [(other, piece(other), value) for other, value in told.top],
+    )
+
+
+def _overtime(request: Request, now: float) -> bool:
+    """Whether `t_max_predict_ms` is over; it counts once there is a line break."""
+    allowed = request.message.t_max_predict_ms
+    first = request.first_token
+    if allowed <= 0 or first is None or not request.new_line:
+        return False
+    return (now - first) * 1e3 > allowed
+
+
+def _watch_lines(request: Request, text: str) -> tuple[str, bool]:
+    """Keep track of lines; the text, cut where a line is indented too little.
+
+    The first line may begin anywhere. An empty line is indented too little, as in
+    llama-server.
+    """
+    least = request.message.n_indent
+    if not least:
+        request.new_line = request.new_line or "\n" in text
+        return text, False
+    for index, character in enumerate(text):
+        if request.indent is not None:
+            if character in " \t":
+                request.indent += 1
+                continue
+            if request.indent < least:
+                return text[:index], True
+            request.indent = None
+        if character == "\n":
+            request.new_line = True
+            request.indent = 0
+    return text, False

@@ -1,13 +1,14 @@
 """Runs the model for the scheduler: prompt chunks and decode steps over the pool.
 
 A decode step sends all rows through the model as one batch `[B, 1]`; the linear layers
-are shared and attention goes row by row. Models whose caches cannot be shared that way
+are shared and attention goes row by row. Models that the probe found unfit for that
 (`batched` False) take one row at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -15,21 +16,58 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from mlxceld.engine import caches as slot_caches
 from mlxceld.engine.caches import CacheMap
-from mlxceld.engine.pool import Pool, RowsCache, SpanCache, StepRows
-from mlxceld.engine.runner import Row
-from mlxceld.engine.sampling import Sampler
+from mlxceld.engine.pool import Pool, SpanCache
+from mlxceld.engine.rows import PoolRows, StepRows, layer_rows
+from mlxceld.engine.runner import Probability, Row, Saved
+from mlxceld.engine.sampling import Sampled, Sampler
 from mlxceld.engine.spans import Move
 
 
 class Step:
     """Sampled tokens on their way: `[B]` on the device until they are read."""
 
-    def __init__(self, tokens: mx.array) -> None:
-        self._tokens = tokens
+    def __init__(self, sampled: Sampled) -> None:
+        self._sampled = sampled
 
     def read(self) -> list[int]:
-        tokens: list[int] = self._tokens.tolist()
+        tokens: list[int] = self._sampled.tokens.tolist()
         return tokens
+
+    def probabilities(self) -> dict[int, Probability]:
+        """By index of the row, for the rows whose request has `n_probs`."""
+        return {
+            told.row: Probability(
+                float(told.value.item()),
+                list(
+                    zip(told.top_tokens.tolist(), told.top_values.tolist(), strict=True)
+                ),
+            )
+            for told in self._sampled.probabilities
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """What trimming a slot's own caches cannot bring back, as after `n` tokens."""
+
+    n: int
+    state: list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SavedText:
+    """The first `n` tokens of a slot outside the pool: what `export` gives."""
+
+    n: int
+    layers: list[tuple[list[mx.array], list[mx.array]]]
+    """Keys and values of each layer of the pool, as they are stored."""
+    own: list[Any]
+    """The slot's own caches."""
+
+    @property
+    def nbytes(self) -> int:
+        arrays = [a for layer in self.layers for side in layer for a in side]
+        return sum(int(a.nbytes) for a in arrays) + slot_caches.nbytes(self.own)
 
 
 class ModelRunner:
@@ -47,15 +85,16 @@ class ModelRunner:
         batched: bool,
         pipelined: bool,
     ) -> None:
-        self.batched = batched and map_.all_pooled
+        self.batched = batched
         self.pipelined = pipelined
-        self.trimmable = map_.all_pooled
         self._model = model
         self._map = map_
         self._sampler = sampler
-        self._pool = Pool(list(map_.pooled.values()), cells, cell_major=cell_major)
-        self._layers = dict(zip(map_.pooled, self._pool.layers, strict=True))
+        self._pool = Pool(map_.shapes, cells, cell_major=cell_major)
+        # What the slots own: the model's cache list, its pooled entries unused.
         self._own: list[list[Any]] = [[] for _ in range(slots)]
+        self._marks: list[_Mark | None] = [None] * slots
+        self._stepped: set[int] = set()
         # The token that each slot sampled last, so that the next step need not wait
         # for the host to see it.
         self._last = mx.zeros((slots,), dtype=mx.int32)
@@ -63,7 +102,9 @@ class ModelRunner:
     @property
     def kv_bytes(self) -> int:
         """Bytes allocated for the pool and for the caches that slots own."""
-        return self._pool.nbytes + sum(map(slot_caches.nbytes, self._own))
+        marks = [mark.state for mark in self._marks if mark is not None]
+        own = sum(map(slot_caches.nbytes, [*self._own, *marks]))
+        return self._pool.nbytes + own
 
     @property
     def layer_bytes(self) -> int:
@@ -80,24 +121,81 @@ class ModelRunner:
         # The logits of a prompt are not wanted. A look at one written cell of each
         # layer makes the device do the rest, and names no pool array.
         last = start + position + len(tokens) - 1
-        pending = [layer.view(last, last + 1) for layer in self._pool.layers]
+        pending = [layer.look(last) for layer in self._pool.layers]
         mx.eval(pending, slot_caches.arrays(self._own[slot]))
 
     def step(self, rows: Sequence[Row]) -> Step:
         """Queue one token of every row."""
         slots = mx.array([row.slot for row in rows])
         read = self._inputs(rows, slots)
-        if self.batched:
-            logits = self._together(rows, read)
-        else:
-            logits = self._one_by_one(rows, read)
-        tokens = self._sampler(logits, rows, read).astype(mx.int32)
-        self._last[slots] = tokens
-        mx.async_eval(tokens, self._last)
-        return Step(tokens)
+        logits = self.logits(rows, read)
+        sampled = self._sampler.sample(logits, rows, read)
+        self._last[slots] = sampled.tokens
+        mx.async_eval(sampled.tokens, self._last)
+        return Step(sampled)
 
     def move(self, moves: Sequence[Move]) -> None:
         self._pool.move(moves)
+
+    def reusable(self, slot: int, n: int) -> int:
+        """How many of the first `n` tokens the slot can go back to."""
+        if self._map.all_pooled or slot_caches.can_trim(self._own[slot]):
+            return n
+        mark = self._marks[slot]
+        return mark.n if mark is not None and mark.n <= n else 0
+
+    def rewind(self, slot: int, n: int) -> None:
+        """Go back to `n` tokens, which `reusable` has promised."""
+        if not self._map.all_pooled:
+            self._own[slot] = self._own_at(slot, n)
+
+    def forget(self, slot: int) -> None:
+        """Let go of what the slot keeps outside the pool."""
+        self._own[slot] = []
+        self._marks[slot] = None
+
+    def mark(self, slot: int, n: int) -> None:
+        """Remember the state after `n` tokens, where it cannot be had by trimming."""
+        if not self._map.all_pooled:
+            self._marks[slot] = _Mark(n, slot_caches.state(self._own[slot]))
+
+    def copy(
+        self, source: int, target: int, source_start: int, target_start: int, n: int
+    ) -> None:
+        """Give `target` the first `n` tokens of `source`, which `reusable` promised."""
+        move = Move(target, source_start, target_start, n)
+        self._pool.move([move])
+        if not self._map.all_pooled:
+            self._own[target] = self._own_at(source, n)
+            self._marks[target] = None
+            self.mark(target, n)
+
+    def export(self, slot: int, start: int, n: int) -> SavedText:
+        """Copy the first `n` tokens out of the pool; `reusable` has promised them."""
+        layers = [layer.raw(start, start + n) for layer in self._pool.layers]
+        own = [] if self._map.all_pooled else self._own_at(slot, n)
+        slot_caches.let_go(own)
+        mx.eval(slot_caches.arrays(own))
+        return SavedText(n, layers, own)
+
+    def restore(self, slot: int, start: int, saved: Saved) -> None:
+        """Put an exported text into cells `start` and on."""
+        assert isinstance(saved, SavedText)
+        for layer, (keys, values) in zip(self._pool.layers, saved.layers, strict=True):
+            layer.put_raw(start, keys, values)
+        if not self._map.all_pooled:
+            self._own[slot] = slot_caches.snapshot(saved.own)
+            self._marks[slot] = None
+            self.mark(slot, saved.n)
+
+    def _own_at(self, slot: int, n: int) -> list[Any]:
+        """A copy of the slot's own caches as they were after `n` tokens."""
+        own = slot_caches.snapshot(self._own[slot])
+        mark = self._marks[slot]
+        if mark is not None and not slot_caches.can_trim(own):
+            own = slot_caches.with_state(own, mark.state)
+        slot_caches.trim_to(own, n)
+        return own
 
     def _inputs(self, rows: Sequence[Row], slots: mx.array) -> mx.array:
         """The token each row reads, `[B]`."""
@@ -110,12 +208,39 @@ class ModelRunner:
         host = mx.array([-1 if token is None else token for token in known])
         return mx.where(host < 0, sampled, host.astype(mx.int32))
 
+    def logits(self, rows: Sequence[Row], read: mx.array) -> mx.array:
+        """Logits `[B, V]` after the rows have read `read [B]`."""
+        if self.batched:
+            return self._together(rows, read)
+        return self._one_by_one(rows, read)
+
     def _together(self, rows: Sequence[Row], read: mx.array) -> mx.array:
         """Logits `[B, V]` of one batch."""
+        self._part({row.slot for row in rows})
         where = StepRows([row.start for row in rows], [row.position for row in rows])
-        caches = [RowsCache(layer, where) for layer in self._pool.layers]
+        layers = iter(self._pool.layers)
+        own = [self._owned(row.slot, row.position) for row in rows]
+        caches = [
+            layer_rows(
+                layout,
+                [caches[index] for caches in own],
+                lambda: PoolRows(next(layers), where),
+            )
+            for index, layout in enumerate(self._map.layouts)
+        ]
         logits: mx.array = self._model(read[:, None], cache=caches)
         return logits[:, -1]
+
+    def _part(self, slots: set[int]) -> None:
+        """Give slots that have left the batch recurrent state of their own.
+
+        After a step it is a view of all rows' state, which would stay in memory.
+        """
+        left = [self._own[slot] for slot in self._stepped - slots]
+        self._stepped = set() if self._map.all_pooled else slots
+        for own in left:
+            slot_caches.let_go(own)
+            mx.async_eval(slot_caches.arrays(own))
 
     def _one_by_one(self, rows: Sequence[Row], read: mx.array) -> mx.array:
         """Logits `[B, V]`, each row run alone."""
@@ -127,15 +252,21 @@ class ModelRunner:
 
     def _single(self, slot: int, start: int, position: int) -> list[Any]:
         """The cache list of one slot: spans of the pool and caches of its own."""
-        if not self._map.all_pooled and position == 0:
-            fresh = make_prompt_cache(self._model)
-            self._own[slot] = [
-                cache for index, cache in enumerate(fresh) if index not in self._layers
-            ]
-        own = iter(self._own[slot])
+        layers = iter(self._pool.layers)
         return [
-            SpanCache(self._layers[index], start, position)
-            if index in self._layers
-            else next(own)
-            for index in range(self._map.count)
+            slot_caches.join(
+                layout, own, lambda: SpanCache(next(layers), start, position)
+            )
+            for layout, own in zip(
+                self._map.layouts, self._owned(slot, position), strict=True
+            )
         ]
+
+    def _owned(self, slot: int, position: int) -> list[Any]:
+        """The slot's own caches; new ones when a text begins."""
+        if self._map.all_pooled:
+            return [None] * len(self._map.layouts)
+        if position == 0:
+            self._own[slot] = make_prompt_cache(self._model)
+            self._marks[slot] = None
+        return self._own[slot]

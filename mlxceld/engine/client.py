@@ -1,7 +1,9 @@
 """The front's side of the engine: starts the process, speaks to it, survives it.
 
 Requests are numbered here. Everything runs on the event loop; nothing blocks it: status
-questions are answered from the last snapshot that the engine sent.
+questions are answered from the last snapshot that the engine sent. That the thread
+which owns MLX lives is seen by its snapshots, which come at least once a second: an
+engine that is silent for too long is ended, and started again like one that crashed.
 """
 
 from __future__ import annotations
@@ -9,22 +11,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Literal
 
-import msgspec
-
 from mlxceld.engine import messages as m
+from mlxceld.engine.care import (
+    RESTART_WINDOW,
+    Care,
+    LoadError,
+    Loss,
+    failed_load,
+    how_it_ended,
+    too_many,
+)
+from mlxceld.engine.child import Child
 
-State = Literal["loading", "ready", "failed", "stopped"]
+State = Literal["loading", "ready", "sleeping", "waking", "failed", "stopped"]
+Reply = m.Tokenized | m.Detokenized | m.SlotDone
+SlotWork = Literal["save", "restore", "erase"]
 Event = m.Started | m.Progress | m.Delta | m.Done | m.Failed
-
-MAX_RESTARTS = 5
-RESTART_WINDOW = 600.0
-"""Seconds; more than `MAX_RESTARTS` crashes within them and the client gives up."""
 
 _FIRST_BACKOFF = 0.5
 _LONGEST_BACKOFF = 30.0
@@ -36,16 +43,6 @@ class Unavailable(Exception):
     def __init__(self, message: str, retry_after: int | None = None) -> None:
         super().__init__(message)
         self.retry_after = retry_after
-
-
-class LoadError(Exception):
-    """The model could not be loaded; `config` says whether settings are at fault."""
-
-    def __init__(self, what: str, hint: str = "", *, config: bool = False) -> None:
-        super().__init__(what)
-        self.what = what
-        self.hint = hint
-        self.config = config
 
 
 class EngineError(Exception):
@@ -91,24 +88,39 @@ class EngineClient:
         load: m.Load,
         command: Sequence[str] | None = None,
         *,
+        care: Care | None = None,
         on_change: Callable[[], None] | None = None,
+        on_fault: Callable[[m.Fault], None] | None = None,
     ) -> None:
+        """`on_change` hears of every change of state, `on_fault` what to log."""
         self.state: State = "stopped"
         self.loading: m.Loading | None = None
         self.ready: m.Ready | None = None
         self.snapshot: m.Snapshot | None = None
         self.restarts = 0
         self.failure: LoadError | None = None
+        self.lost: Loss | None = None
+        """The last crash; told by `on_change` after the state has changed."""
+        self.care = care or Care()
         self._load = load
         self._command = command or [sys.executable, "-m", "mlxceld.engine.main"]
         self._on_change = on_change or (lambda: None)
+        self._on_fault = on_fault or (lambda _fault: None)
         self._ids = itertools.count(1)
         self._generations: dict[int, Generation] = {}
-        self._questions: dict[int, asyncio.Future[m.Tokenized | m.Detokenized]] = {}
-        self._process: asyncio.subprocess.Process | None = None
-        self._writer: asyncio.StreamWriter | None = None
+        self._questions: dict[int, asyncio.Future[Reply]] = {}
+        self._child: Child | None = None
         self._supervisor: asyncio.Task[None] | None = None
         self._settled = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._refusal: LoadError | None = None
+        """What the engine said when it could not load."""
+        self._holds = 0
+        self._active = False
+        """Whether anything was asked since the last look."""
+        self._heard = False
+        """Whether the engine gave a sign of life since the last look."""
 
     # ---- life ----
 
@@ -144,91 +156,134 @@ class EngineClient:
     @property
     def pid(self) -> int | None:
         """Process id of the running engine."""
-        return self._process.pid if self._process is not None else None
+        return self._child.pid if self._child is not None else None
 
     @property
     def running(self) -> int:
-        """Requests that have not ended."""
-        return len(self._generations)
+        """Requests that have not ended, those included that wait for the engine."""
+        return len(self._generations) + (self._holds if self.asleep else 0)
+
+    @property
+    def asleep(self) -> bool:
+        """Whether the engine was ended for being idle and is not back yet."""
+        return self.state in ("sleeping", "waking")
+
+    @contextlib.asynccontextmanager
+    async def awake(self) -> AsyncIterator[None]:
+        """Keep the engine from sleeping; wakes it, and waits until it is ready.
+
+        Comes back as well when there is no engine to wait for: requests then raise
+        `Unavailable`.
+        """
+        self._holds += 1
+        try:
+            if self.state == "sleeping":
+                self._wake.set()
+            while self.asleep:
+                await self._changed.wait()
+            yield
+        finally:
+            self._holds -= 1
+            self._active = True
 
     async def _supervise(self) -> None:
-        """Run the process; start it again after a crash, with growing pauses."""
+        """Run the engine; start it again after a crash, with growing pauses."""
         crashes: list[float] = []
         while True:
-            try:
-                await self._run_once()
-            finally:
-                await self._reap()
-            if self.failure is not None:
-                self._become("failed")
-                self._settled.set()
+            loss = await self._run_once()
+            if loss is None:
+                await self._wake.wait()
+                self._wake.clear()
+                self._become("waking")
+                continue
+            if self.ready is None:
+                self._give_up(self._refusal or failed_load(loss))
                 return
             now = time.monotonic()
             crashes = [at for at in crashes if now - at < RESTART_WINDOW] + [now]
-            self._fail_everything(
-                "the engine stopped unexpectedly", 500, "server_error"
-            )
-            if len(crashes) > MAX_RESTARTS:
-                self.failure = LoadError(f"the engine crashed {len(crashes)} times")
-                self._become("failed")
-                self._settled.set()
+            if len(crashes) > self.care.max_restarts:
+                self.lost = loss
+                self._give_up(too_many(loss, len(crashes)))
                 return
             self.restarts += 1
-            self._become("loading")
+            self.lost = loss
+            self._on_change()
             pause = _FIRST_BACKOFF * 2 ** (len(crashes) - 1)
             await asyncio.sleep(min(_LONGEST_BACKOFF, pause))
 
-    async def _run_once(self) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            try:
-                # In a process group of its own: a terminal's Ctrl-C is for the front.
-                self._process = await asyncio.create_subprocess_exec(
-                    *self._command,
-                    "--fd",
-                    str(theirs.fileno()),
-                    pass_fds=[theirs.fileno()],
-                    stdin=asyncio.subprocess.DEVNULL,
-                    process_group=0,
-                )
-            except OSError as error:
-                ours.close()
-                self.failure = LoadError(f"the engine cannot be started: {error}")
-                return
-        reader, self._writer = await asyncio.open_connection(sock=ours)
-        self._send([self._load])
-        with contextlib.suppress(
-            asyncio.IncompleteReadError, ConnectionError, msgspec.DecodeError
-        ):
-            while True:
-                header = await reader.readexactly(m.HEADER)
-                body = await reader.readexactly(int.from_bytes(header, "big"))
-                for message in m.read_up(body):
-                    self._take(message)
-        if self.ready is None and self.failure is None:
-            process = self._process
-            await self._reap()
-            code = process.returncode
-            self.failure = LoadError(f"the engine ended while loading (status {code})")
-
-    async def _reap(self) -> None:
-        """Close the socket, which ends the engine, and make sure that it has ended."""
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            writer.close()
-        process, self._process = self._process, None
-        if process is None or process.returncode is not None:
-            return
+    async def _run_once(self) -> Loss | None:
+        """Run one engine to its end; None when it was put to sleep."""
+        self._refusal = None
         try:
-            await asyncio.wait_for(asyncio.shield(process.wait()), 2)
-        except (TimeoutError, asyncio.CancelledError):
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+            child = self._child = await Child.start(self._command)
+        except OSError as error:
+            self._mourn()
+            return Loss(f"cannot be started: {error}", None)
+        watch = asyncio.create_task(self._watch(child), name="watch")
+        try:
+            child.send([self._load])
+            while (messages := await child.receive()) is not None:
+                if self.state == "sleeping":
+                    break
+                for message in messages:
+                    self._take(message)
+            # Whoever waits is told before the process has quite ended.
+            self._mourn()
+        finally:
+            watch.cancel()
+            self._child = None
+            status = await child.end()
+        if self.state == "sleeping":
+            return None
+        if self._refusal is not None:
+            return Loss(f"could not load the model again: {self._refusal}", status)
+        return Loss(child.fault or how_it_ended(status), status)
+
+    async def _watch(self, child: Child) -> None:
+        """End an engine that is silent for too long, put to sleep one that is idle.
+
+        Time is counted in looks, so that a front that was held up itself does not
+        blame the engine for the messages that it has not read.
+        """
+        tick = self.care.tick
+        silent = idle = 0.0
+        while tick is not None:
+            await asyncio.sleep(tick)
+            if self.state != "ready":
+                continue
+            silent = 0.0 if self._heard else silent + tick
+            idle = 0.0 if self._active or self._busy else idle + tick
+            self._heard = self._active = False
+            if 0 < self.care.watchdog <= silent:
+                seconds = f"{self.care.watchdog:g} seconds"
+                child.kill(f"gave no sign of life for {seconds} and was ended")
+                return
+            if 0 < self.care.sleep_after <= idle:
+                self._become("sleeping")
+                self._rest()
+                child.hang_up()
+                return
+
+    @property
+    def _busy(self) -> bool:
+        return bool(self._generations or self._questions or self._holds)
+
+    def _mourn(self) -> None:
+        """The engine has gone: nobody waits for its answers any more."""
+        if self.state in ("ready", "waking"):
+            self._become("loading")
+        self._fail_everything("the engine stopped unexpectedly", 500, "server_error")
+
+    def _give_up(self, failure: LoadError) -> None:
+        self.failure = failure
+        self._become("failed")
+        self._settled.set()
 
     def _become(self, state: State) -> None:
         if state != self.state:
             self.state = state
+            changed, self._changed = self._changed, asyncio.Event()
+            changed.set()
             self._on_change()
 
     def _fail_everything(self, text: str, code: int, kind: str) -> None:
@@ -240,6 +295,10 @@ class EngineClient:
             if not future.done():
                 failed = m.Failed(request_id, code, kind, text)
                 future.set_exception(EngineError(failed))
+        self._rest()
+
+    def _rest(self) -> None:
+        """Without an engine every slot is idle and empty."""
         if self.snapshot is not None:
             idle = [m.SlotState(slot.id) for slot in self.snapshot.slots]
             self.snapshot = m.Snapshot(idle, 0, 0, 0, self.snapshot.totals)
@@ -249,7 +308,7 @@ class EngineClient:
     def generate(self, **fields: Any) -> Generation:
         """Send a `messages.Generate`; `fields` are its fields without the id.
 
-        Raises `Unavailable` when the engine is not ready.
+        Raises `Unavailable` when the engine is not ready; `awake` makes it so.
         """
         self._require_ready()
         generation = Generation(self, next(self._ids))
@@ -288,9 +347,24 @@ class EngineClient:
         assert isinstance(answer, m.Detokenized)
         return answer.content
 
-    async def _ask(
-        self, question: m.Tokenize | m.Detokenize
-    ) -> m.Tokenized | m.Detokenized:
+    async def slot_action(
+        self, slot: int, action: SlotWork, folder: str = "", name: str = ""
+    ) -> m.SlotDone:
+        """Save, restore or erase a slot. Raises `Unavailable` or `EngineError`.
+
+        Whoever stops waiting takes back what has not begun.
+        """
+        self._require_ready()
+        question = m.SlotAction(next(self._ids), slot, action, folder, name)
+        try:
+            answer = await self._ask(question)
+        except asyncio.CancelledError:
+            self._send([m.Cancel(question.id)])
+            raise
+        assert isinstance(answer, m.SlotDone)
+        return answer
+
+    async def _ask(self, question: m.Tokenize | m.Detokenize | m.SlotAction) -> Reply:
         future = asyncio.get_running_loop().create_future()
         self._questions[question.id] = future
         self._send([question])
@@ -300,7 +374,8 @@ class EngineClient:
             self._questions.pop(question.id, None)
 
     def _require_ready(self) -> None:
-        if self.state == "loading":
+        self._active = True
+        if self.state in ("loading", "sleeping", "waking"):
             raise Unavailable("Loading model", retry_after=1)
         if self.state != "ready":
             raise Unavailable("the server is shutting down")
@@ -308,8 +383,8 @@ class EngineClient:
     # ---- the wire ----
 
     def _send(self, messages: list[m.Down]) -> None:
-        if self._writer is not None:
-            self._writer.write(m.frame(messages))
+        if self._child is not None:
+            self._child.send(messages)
 
     def _take(self, message: m.Up) -> None:
         match message:
@@ -323,12 +398,15 @@ class EngineClient:
                     future = self._questions.get(message.id)
                     if future is not None and not future.done():
                         future.set_exception(EngineError(message))
-            case m.Tokenized() | m.Detokenized():
+            case m.Tokenized() | m.Detokenized() | m.SlotDone():
                 future = self._questions.get(message.id)
                 if future is not None and not future.done():
                     future.set_result(message)
             case m.Snapshot():
                 self.snapshot = message
+                self._heard = True
+            case m.Fault():
+                self._on_fault(message)
             case m.Loading():
                 self.loading = message
                 self._on_change()
@@ -338,6 +416,6 @@ class EngineClient:
                 self._become("ready")
                 self._settled.set()
             case m.LoadFailed():
-                self.failure = LoadError(
+                self._refusal = LoadError(
                     message.what, message.hint, config=message.config
                 )

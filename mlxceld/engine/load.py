@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
+from mlxceld.cachetypes import AUTO
 from mlxceld.engine import blas
 from mlxceld.engine import messages as m
 from mlxceld.engine.main import Engine
 from mlxceld.geometry import read_geometry
 from mlxceld.plan import Geometry, make_plan
+from mlxceld.problems import Problem, Refused
 
 
 def load(order: m.Load, tell: Callable[[m.Loading], None]) -> Engine:
@@ -22,15 +25,18 @@ def load(order: m.Load, tell: Callable[[m.Loading], None]) -> Engine:
     import mlx.core as mx
     import msgspec
 
-    from mlxceld.engine import caches
+    from mlxceld.engine import caches, device
     from mlxceld.engine.batch import ModelRunner
     from mlxceld.engine.model import find, load_model
     from mlxceld.engine.probe import Verdict, probe, writes_in_place
     from mlxceld.engine.sampling import Sampler
+    from mlxceld.engine.snapshots import Snapshots, fingerprint
 
     def progress(doing: str, done: int, total: int) -> None:
         tell(m.Loading(doing, done, total))
 
+    # Unpacked weights leave their packed ones behind: few are kept for reuse.
+    device.bound_cache(0, 0)
     path = find(order.source, progress)
     loaded = load_model(
         m.ModelSource(path=str(path)),
@@ -44,23 +50,39 @@ def load(order: m.Load, tell: Callable[[m.Loading], None]) -> Engine:
     gpu = loaded.device.type == mx.DeviceType.gpu
     # mlx on CUDA needs the one layout, the CPU is faster with the other (see pool.py).
     cell_major = gpu and not mx.metal.is_available()
+    types = (order.cache_type_k, order.cache_type_v)
+    try:
+        stored = cache_map.stored_as(*types)
+    except ValueError as error:
+        raise _types_refused(path, str(error)) from None
     tell(m.Loading("probing the model"))
     verdict: Verdict = probe(
-        loaded.model, cache_map, info.n_vocab, cell_major=cell_major
+        loaded.model, cache_map, info.n_vocab, cell_major=cell_major, stored=stored
     )
-    if not verdict.pooled:
+    if verdict.pooled:
+        cache_map = stored
+    elif types == (AUTO, AUTO):
         cache_map = cache_map.unpooled()
+    else:
+        raise _types_refused(path, verdict.note)
     geometry = Geometry(
         n_ctx_train=info.n_ctx_train or None,
         kv_bytes_per_token=cache_map.bytes_per_token,
         fixed_bytes_per_slot=cache_map.fixed_bytes_per_slot,
         weight_bytes=info.size,
         work_bytes=read_geometry(
-            path, float32=loaded.dtype == mx.float32, chunk=order.prefill_chunk
+            path,
+            float32=loaded.dtype == mx.float32,
+            chunk=order.prefill_chunk,
+            cache_types=types,
         ).work_bytes,
         measured=True,
     )
-    plan = make_plan(order.wish, geometry, order.memory_limit)
+    limit = device.memory_limit(order, loaded.device)
+    plan = make_plan(order.wish, geometry, limit)
+    mx.clear_cache()
+    device.bound_cache(limit, plan.work_bytes)
+    device.bound_memory(limit, plan.total_bytes)
     tell(m.Loading("allocating the pool"))
     runner = ModelRunner(
         loaded.model,
@@ -75,8 +97,14 @@ def load(order: m.Load, tell: Callable[[m.Loading], None]) -> Engine:
     if gpu:
         # On the CPU host and device share the cores: nothing is gained from a queue.
         tell(m.Loading("warming up"))
-        runner.pipelined = writes_in_place(runner, loaded.text)
+        runner.pipelined = writes_in_place(runner)
     info = msgspec.structs.replace(
         info, batched=runner.batched, decode_note=verdict.note
     )
-    return Engine(loaded.text, runner, info, plan)
+    files = Snapshots(loaded.model, cache_map, fingerprint(path))
+    return Engine(loaded.text, runner, info, plan, device.memory_use, files)
+
+
+def _types_refused(path: Path, why: str) -> Refused:
+    hint = "use f16, bf16, f32 or auto for cache_type_k and cache_type_v"
+    return Refused([Problem(f"cache type: {why}", str(path), hint)])

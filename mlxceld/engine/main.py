@@ -1,18 +1,15 @@
 """The engine process: messages in, one thread that owns the model, messages out.
 
-A second thread reads the socket and turns prompts into tokens, so that a long text
-never holds up a decode step and questions about text are answered at once. It touches
-no array. The process lives as long as its socket: when the front goes, so does it.
+A second thread reads the socket and turns prompts into tokens (reader.py). The process
+lives as long as its socket: when the front goes, so does it.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import queue
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -21,14 +18,19 @@ from dataclasses import dataclass
 import msgspec
 
 from mlxceld.engine import messages as m
-from mlxceld.engine.runner import Runner
+from mlxceld.engine.link import Link
+from mlxceld.engine.reader import Order, Reader
+from mlxceld.engine.runner import Runner, TextFiles
 from mlxceld.engine.scheduler import Limits, Scheduler
 from mlxceld.engine.text import Text
 from mlxceld.plan import Plan
-from mlxceld.problems import Refused
+from mlxceld.problems import Refused, Unreachable
 
 SNAPSHOT_SECONDS = 0.05
-"""A running engine publishes its state at most this often, an idle one once."""
+"""A running engine publishes its state at most this often."""
+
+HEARTBEAT_SECONDS = 1.0
+"""An idle one does so at least this often, to show that it lives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,46 +41,13 @@ class Engine:
     runner: Runner
     info: m.ModelInfo
     plan: Plan
+    memory: Callable[[], m.MemoryUse] = m.MemoryUse
+    """What MLX holds at the moment."""
+    files: TextFiles | None = None
 
 
 Loader = Callable[[m.Load, Callable[[m.Loading], None]], Engine]
 """Loads the model and makes the plan. Raises `Refused` for what a user can mend."""
-
-
-class Link:
-    """The socket to the front: whole frames both ways, sending from any thread."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
-        self._lock = threading.Lock()
-
-    def receive(self) -> list[m.Down] | None:
-        """The messages of the next frame; None when the front has gone."""
-        header = self._exactly(m.HEADER)
-        if header is None:
-            return None
-        body = self._exactly(int.from_bytes(header, "big"))
-        return None if body is None else m.read_down(body)
-
-    def send(self, messages: list[m.Up]) -> None:
-        """Send messages as one frame. A front that has gone is not an error here."""
-        with self._lock:
-            try:
-                self._sock.sendall(m.frame(messages))
-            except OSError:
-                os._exit(0)
-
-    def _exactly(self, n: int) -> bytes | None:
-        parts = bytearray()
-        while len(parts) < n:
-            try:
-                part = self._sock.recv(n - len(parts))
-            except OSError:
-                return None
-            if not part:
-                return None
-            parts += part
-        return bytes(parts)
 
 
 def serve(sock: socket.socket, load: Loader) -> None:
@@ -93,12 +62,14 @@ def serve(sock: socket.socket, load: Loader) -> None:
     except Refused as refused:
         problem = refused.problems[0]
         what = f"{problem.where}: {problem.what}" if problem.where else problem.what
-        link.send([m.LoadFailed(what, problem.hint, config=True)])
+        config = not isinstance(refused, Unreachable)
+        link.send([m.LoadFailed(what, problem.hint, config=config)])
         return
     except Exception as error:
-        link.send([m.LoadFailed(f"{type(error).__name__}: {error}")])
+        what = f"{type(error).__name__}: {error}"
+        link.send([m.LoadFailed(what, _LESS if _no_memory(error) else "")])
         return
-    inbox: queue.SimpleQueue[tuple[m.Down, list[int]]] = queue.SimpleQueue()
+    inbox: queue.SimpleQueue[Order] = queue.SimpleQueue()
     out: list[m.Up] = []
     scheduler = Scheduler(
         engine.plan,
@@ -106,22 +77,38 @@ def serve(sock: socket.socket, load: Loader) -> None:
         engine.runner,
         out.append,
         limits=Limits(
-            order.prefill_chunk, order.queue_size, order.slot_prompt_similarity
+            order.prefill_chunk,
+            order.queue_size,
+            order.slot_prompt_similarity,
+            order.overflow,
+            order.queue_timeout,
+            chunk_seconds=order.chunk_seconds,
         ),
+        files=engine.files,
     )
     link.send([m.Ready(engine.info, engine.plan), scheduler.snapshot()])
-    reader = threading.Thread(
-        target=_read, args=(link, engine, inbox), name="reader", daemon=True
-    )
-    reader.start()
-    _loop(link, scheduler, inbox, out)
+    reader = Reader(link, engine.vocabulary, engine.info.n_vocab, inbox)
+    threading.Thread(target=reader.run, name="reader", daemon=True).start()
+    heartbeat = min(HEARTBEAT_SECONDS, order.chunk_seconds)
+    _loop(link, scheduler, engine.memory, inbox, out, heartbeat)
+
+
+_LESS = "lower engine.ctx_size or engine.parallel, or use a smaller model"
+
+
+def _no_memory(error: Exception) -> bool:
+    """Whether this is MLX's or Python's way to say that memory ran out."""
+    words = str(error).lower()
+    return isinstance(error, MemoryError) or "alloc" in words or "memory" in words
 
 
 def _loop(
     link: Link,
     scheduler: Scheduler,
-    inbox: queue.SimpleQueue[tuple[m.Down, list[int]]],
+    memory: Callable[[], m.MemoryUse],
+    inbox: queue.SimpleQueue[Order],
     out: list[m.Up],
+    heartbeat: float,
 ) -> None:
     published = 0.0
 
@@ -129,7 +116,7 @@ def _loop(
         nonlocal published
         now = time.monotonic()
         if always or now - published >= SNAPSHOT_SECONDS:
-            out.append(scheduler.snapshot())
+            out.append(msgspec.structs.replace(scheduler.snapshot(), memory=memory()))
             published = now
         if out:
             link.send(out)
@@ -139,14 +126,18 @@ def _loop(
         changed = False
         if not scheduler.busy:
             publish(always=True)
-            _take(scheduler, *inbox.get())
+            try:
+                item = inbox.get(timeout=heartbeat)
+            except queue.Empty:
+                continue
+            _take(scheduler, item)
             changed = True
         while True:
             try:
                 item = inbox.get_nowait()
             except queue.Empty:
                 break
-            _take(scheduler, *item)
+            _take(scheduler, item)
             changed = True
         scheduler.advance()
         # A chunk may take long: what was decided before it is told before it.
@@ -156,76 +147,14 @@ def _loop(
             publish(always=False)
 
 
-def _take(scheduler: Scheduler, message: m.Down, tokens: list[int]) -> None:
-    match message:
-        case m.Generate():
-            scheduler.submit(message, tokens)
+def _take(scheduler: Scheduler, order: Order) -> None:
+    match order.message:
+        case m.Generate() as message:
+            scheduler.submit(message, order.tokens)
         case m.Cancel(id=request_id):
             scheduler.cancel(request_id)
-
-
-def _read(
-    link: Link, engine: Engine, inbox: queue.SimpleQueue[tuple[m.Down, list[int]]]
-) -> None:
-    """The reader thread: answers text questions itself, queues the rest."""
-    while True:
-        try:
-            batch = link.receive()
-        except msgspec.DecodeError as error:
-            print(f"engine: malformed message: {error}", file=sys.stderr)
-            os._exit(1)
-        if batch is None:
-            os._exit(0)
-        for message in batch:
-            try:
-                _sort(link, engine, inbox, message)
-            except Exception as error:
-                if isinstance(message, m.Generate | m.Tokenize | m.Detokenize):
-                    text = f"{type(error).__name__}: {error}"
-                    link.send([m.Failed(message.id, 500, "server_error", text)])
-
-
-def _sort(
-    link: Link,
-    engine: Engine,
-    inbox: queue.SimpleQueue[tuple[m.Down, list[int]]],
-    message: m.Down,
-) -> None:
-    text = engine.vocabulary
-    match message:
-        case m.Generate():
-            tokens = text.encode(message.prompt, add_special=message.add_special)
-            if not _valid(tokens, text.n_vocab):
-                link.send([_invalid(message.id)])
-            else:
-                inbox.put((message, tokens))
-        case m.Cancel():
-            inbox.put((message, []))
-        case m.Tokenize():
-            tokens = text.encode(
-                message.content,
-                add_special=message.add_special,
-                parse_special=message.parse_special,
-            )
-            pieces = [text.piece(token, special=True) for token in tokens]
-            link.send([m.Tokenized(message.id, tokens, pieces)])
-        case m.Detokenize():
-            if not _valid(message.tokens, text.n_vocab):
-                link.send([_invalid(message.id)])
-            else:
-                link.send([m.Detokenized(message.id, text.decode(message.tokens))])
-        case m.Shutdown():
-            os._exit(0)
-
-
-def _valid(tokens: Sequence[int], n_vocab: int) -> bool:
-    return all(0 <= token < n_vocab for token in tokens)
-
-
-def _invalid(request_id: int) -> m.Failed:
-    return m.Failed(
-        request_id, 400, "invalid_request_error", "Prompt contains invalid tokens"
-    )
+        case m.SlotAction() as message:
+            scheduler.act(message)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

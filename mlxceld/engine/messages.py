@@ -8,10 +8,12 @@ Times are milliseconds, text is str, tokens are ids.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
+from mlxceld.engine.params import SAMPLERS as SAMPLERS
+from mlxceld.engine.params import Sampling as Sampling
 from mlxceld.plan import Plan, Wish
 
 
@@ -38,35 +40,24 @@ class Load(Message):
     source: ModelSource
     wish: Wish
     memory_limit: int | None = None
-    """Bytes, None for no limit."""
+    """Bytes, None for no limit of this kind."""
+    memory_share: str = ""
+    """`auto`, or a share of the serving device's memory like `75%`: the limit where
+    none is given in bytes."""
     device: str = "auto"
     dequantize: str = "auto"
+    cache_type_k: str = "auto"
+    """How the pool stores keys: one of `cachetypes.TYPES`; `cache_type_v` alike."""
+    cache_type_v: str = "auto"
     prefill_chunk: int = 512
     queue_size: int = 128
     slot_prompt_similarity: float = 0.1
-
-
-class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How the next token is chosen; names and meaning are llama-server's.
-
-    The filters work on the untempered distribution, in the order penalties, top_k,
-    typical_p, top_p, min_p, temperature.
-    """
-
-    temperature: float = 0.8
-    top_k: int = 40
-    top_p: float = 0.95
-    min_p: float = 0.05
-    typical_p: float = 1.0
-    repeat_last_n: int = 64
-    """Window of the penalties in tokens; 0 is off, -1 the whole context."""
-    repeat_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    seed: int = 0
-    logit_bias: tuple[tuple[int, float], ...] = ()
-    """Pairs of token and bias; -inf forbids the token."""
-    ignore_eos: bool = False
+    chunk_seconds: float = 10.0
+    """The longest that one prompt chunk should take, and an idle engine be silent."""
+    overflow: str = "preempt"
+    """preempt or error: what happens when the pool is short for who runs."""
+    queue_timeout: float = 0.0
+    """Seconds that a request may wait for its start, 0 for no bound."""
 
 
 class Generate(Message):
@@ -79,8 +70,14 @@ class Generate(Message):
     """Whether the model's BOS goes before a prompt that begins with text."""
     n_predict: int = -1
     stop: list[str] = []
+    t_max_predict_ms: int = -1
+    """Time after the first token, once there is a line break; -1 for no bound."""
+    n_indent: int = 0
+    """Least indentation of each new line; a smaller one ends the answer."""
     id_slot: int = -1
     cache_prompt: bool = True
+    preserved: list[str] = []
+    """Texts of special tokens that are written out in the answer."""
 
 
 class Cancel(Message):
@@ -99,6 +96,20 @@ class Tokenize(Message):
 class Detokenize(Message):
     id: int
     tokens: list[int]
+
+
+class SlotAction(Message):
+    """Save a slot's text to a file, restore it from there, or erase it.
+
+    It waits while the slot is busy. Answered by `SlotDone` or `Failed`.
+    """
+
+    id: int
+    slot: int
+    action: Literal["save", "restore", "erase"]
+    folder: str = ""
+    name: str = ""
+    """Of the file in `folder`; without any path."""
 
 
 class Shutdown(Message):
@@ -161,6 +172,19 @@ class Started(Message):
     n_cached: int
 
 
+class TokenProbability(msgspec.Struct, frozen=True):
+    """One token as it was sampled, and the likeliest candidates beside it.
+
+    Values are log probabilities of what the model gave, or probabilities of what the
+    token was drawn from when `post_sampling_probs` asked for that.
+    """
+
+    id: int
+    piece: bytes
+    value: float
+    top: list[tuple[int, bytes, float]]
+
+
 class Delta(Message):
     """New text of a request. `text` may be empty while a stop string is undecided."""
 
@@ -168,6 +192,7 @@ class Delta(Message):
     text: str
     tokens: list[int]
     n_decoded: int
+    probabilities: list[TokenProbability] = []
 
 
 class Progress(Message):
@@ -202,6 +227,7 @@ class Done(Message):
     n_held: int
     """Tokens the slot remembers."""
     timings: Timings
+    probabilities: list[TokenProbability] = []
 
 
 class Failed(Message):
@@ -216,6 +242,14 @@ class Failed(Message):
     retry_after: int | None = None
 
 
+class Fault(Message):
+    """Something that should not have happened, for the log; never a user's words."""
+
+    where: str
+    error: str
+    trace: list[str]
+
+
 class Tokenized(Message):
     id: int
     tokens: list[int]
@@ -225,6 +259,17 @@ class Tokenized(Message):
 class Detokenized(Message):
     id: int
     content: str
+
+
+class SlotDone(Message):
+    """A slot action is done."""
+
+    id: int
+    n_tokens: int
+    """Tokens saved, restored or erased."""
+    n_bytes: int = 0
+    """Of the file."""
+    ms: float = 0.0
 
 
 class SlotState(msgspec.Struct, frozen=True):
@@ -264,8 +309,20 @@ class Totals(msgspec.Struct, frozen=True):
     preempted: int = 0
 
 
+class MemoryUse(msgspec.Struct, frozen=True):
+    """Bytes of MLX's arrays: now in use, kept for reuse, and the most in use so far."""
+
+    active: int = 0
+    cache: int = 0
+    peak: int = 0
+
+
 class Snapshot(Message):
-    """The state after a step; the front answers status routes from the last one."""
+    """The state after a step; the front answers status routes from the last one.
+
+    It comes from the thread that owns MLX, at least once a second while that thread is
+    not in the middle of a step: it is the engine's sign of life.
+    """
 
     slots: list[SlotState]
     waiting: int
@@ -273,9 +330,15 @@ class Snapshot(Message):
     """Live tokens: those held for running requests."""
     kv_bytes: int
     totals: Totals
+    memory: MemoryUse = MemoryUse()
+    saved_bytes: int = 0
+    """Bytes of prompts kept in RAM outside the slots."""
+    saved_prompts: int = 0
 
 
-Down: TypeAlias = Load | Generate | Cancel | Tokenize | Detokenize | Shutdown
+Down: TypeAlias = (
+    Load | Generate | Cancel | Tokenize | Detokenize | SlotAction | Shutdown
+)
 Up: TypeAlias = (
     Loading
     | Ready
@@ -287,6 +350,8 @@ Up: TypeAlias = (
     | Failed
     | Tokenized
     | Detokenized
+    | SlotDone
+    | Fault
     | Snapshot
 )
 
@@ -297,11 +362,22 @@ _up = msgspec.msgpack.Decoder(list[Up])
 HEADER = 4
 """Bytes of the length before each frame."""
 
+MAX_FRAME = 1 << 30
+"""Bytes; a longer frame is noise, far above the largest request and its tokens."""
+
 
 def frame(messages: Sequence[Down] | Sequence[Up]) -> bytes:
     """One frame that carries the messages in order."""
     body = _encoder.encode(messages)
     return len(body).to_bytes(HEADER, "big") + body
+
+
+def length(header: bytes) -> int:
+    """Bytes of the body behind a header. Raises msgspec.DecodeError for noise."""
+    n = int.from_bytes(header, "big")
+    if n > MAX_FRAME:
+        raise msgspec.DecodeError(f"a frame of {n} bytes")
+    return n
 
 
 def read_down(body: bytes) -> list[Down]:

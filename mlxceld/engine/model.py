@@ -31,7 +31,7 @@ from mlxceld.modelfiles import (  # noqa: E402
     trained_length,
     weight_files,
 )
-from mlxceld.problems import Problem, Refused  # noqa: E402
+from mlxceld.problems import Problem, Refused, Unreachable  # noqa: E402
 
 Progress = Callable[[str, int, int], None]
 """Told what is being done, and how many bytes of how many are done."""
@@ -134,10 +134,13 @@ def find(source: ModelSource, progress: Progress) -> Path:
             )
         )
     except Exception as error:  # hub, network, disk: a dozen types, one meaning
-        hint = "check its name and the network, or set model.path to local files"
+        what = f"cannot be had: {_first_line(error)}"
         if source.offline:
             hint = "fetch it once without `--offline`, or set model.path to local files"
-        raise _refused(where, f"cannot be had: {_first_line(error)}", hint) from None
+            raise _refused(where, what, hint) from None
+        hint = "check its name and the network, or set model.path to local files"
+        # A service manager may try again: the network is often late after a boot.
+        raise Unreachable([Problem(what, where=where, hint=hint)]) from None
 
 
 def to_float32(model: nn.Module) -> None:

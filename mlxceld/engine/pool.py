@@ -8,18 +8,59 @@ Only this file knows how the cells lie in memory. Head-major `[heads, cells, dim
 right wherever it works: a row's view needs no copy. mlx on CUDA has computed wrong
 values in its one-query attention kernel when such a view starts past cell 0; there the
 layout is cell-major `[cells, heads, dim]`.
+
+Quantised keys and values are unpacked for a prompt chunk and forgotten after it: that
+costs the plain bytes of one layer and one slot for a moment, and lets the fused kernel
+and models that multiply the keys themselves work as ever. A decode step reads them as
+they are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import mlx.core as mx
 from mlx_lm.models.cache import create_attention_mask
 
+from mlxceld.cachetypes import BITS, GROUP
+from mlxceld.engine.attention import Held, Packed, plain
 from mlxceld.engine.spans import Move
+
+_PLAIN = {"f16": mx.float16, "bf16": mx.bfloat16, "f32": mx.float32}
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """How one of the two, keys or values, of one layer is stored."""
+
+    dim: int
+    dtype: mx.Dtype
+    """What the model computes with; of scales and biases when quantised."""
+    bits: int = 0
+    """Bits of a quantised value; 0 for plain values of `dtype`."""
+
+    @classmethod
+    def of(cls, dim: int, dtype: mx.Dtype, kind: str) -> Storage:
+        """`kind` is llama-server's name of a cache type, or auto for `dtype`.
+
+        Raises ValueError when `dim` cannot be quantised in whole groups.
+        """
+        if kind in BITS:
+            if dim % GROUP:
+                raise ValueError(
+                    f"{kind} needs heads of a multiple of {GROUP}, not of {dim} values"
+                )
+            return cls(dim, dtype, BITS[kind])
+        return cls(dim, _PLAIN.get(kind, dtype))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one token and head."""
+        if not self.bits:
+            return self.dim * self.dtype.size
+        return self.dim * self.bits // 8 + 2 * self.dim // GROUP * self.dtype.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,77 +68,165 @@ class LayerShape:
     """Keys and values of one layer and one token."""
 
     heads: int
-    key_dim: int
-    value_dim: int
-    dtype: mx.Dtype
+    keys: Storage
+    values: Storage
 
     @property
     def bytes_per_token(self) -> int:
-        return self.heads * (self.key_dim + self.value_dim) * self.dtype.size
+        return self.heads * (self.keys.nbytes + self.values.nbytes)
+
+    def stored_as(self, key_kind: str, value_kind: str) -> LayerShape:
+        """The same layer with other cache types; see `Storage.of`."""
+        return replace(
+            self,
+            keys=Storage.of(self.keys.dim, self.keys.dtype, key_kind),
+            values=Storage.of(self.values.dim, self.values.dtype, value_kind),
+        )
+
+
+class _Cells:
+    """One array over all cells, in the layout of this device."""
+
+    def __init__(
+        self, heads: int, cells: int, dim: int, dtype: mx.Dtype, *, cell_major: bool
+    ) -> None:
+        self._cell_major = cell_major
+        lead = (cells, heads) if cell_major else (heads, cells)
+        self.array = mx.zeros((*lead, dim), dtype=dtype)
+
+    def write_rows(self, cells: mx.array, new: mx.array) -> None:
+        if self._cell_major:
+            self.array[cells] = new[:, :, 0]
+        else:
+            self.array[:, cells] = new[:, :, 0].swapaxes(0, 1)
+
+    def write_chunk(self, cell: int, new: mx.array) -> None:
+        end = cell + new.shape[2]
+        if self._cell_major:
+            self.array[cell:end] = new[0].swapaxes(0, 1)
+        else:
+            self.array[:, cell:end] = new[0]
+
+    def view(self, start: int, end: int) -> mx.array:
+        if self._cell_major:
+            return self.array[start:end].swapaxes(0, 1)[None]
+        return self.array[None, :, start:end]
+
+
+class _Side:
+    """The keys, or the values, of one layer."""
+
+    def __init__(
+        self, heads: int, cells: int, storage: Storage, *, cell_major: bool
+    ) -> None:
+        self._storage = storage
+        dims = [(storage.dim, storage.dtype)]
+        if storage.bits:
+            codes = storage.dim * storage.bits // 32
+            scales = (storage.dim // GROUP, storage.dtype)
+            dims = [(codes, mx.uint32), scales, scales]
+        self.cells = [
+            _Cells(heads, cells, dim, dtype, cell_major=cell_major)
+            for dim, dtype in dims
+        ]
+
+    def _stored(self, new: mx.array) -> Sequence[mx.array]:
+        storage = self._storage
+        if storage.bits:
+            packed: Sequence[mx.array] = mx.quantize(
+                new.astype(storage.dtype), group_size=GROUP, bits=storage.bits
+            )
+            return packed
+        return (new.astype(storage.dtype),)
+
+    def write_rows(self, cells: mx.array, new: mx.array) -> None:
+        for part, stored in zip(self.cells, self._stored(new), strict=True):
+            part.write_rows(cells, stored)
+
+    def write_chunk(self, cell: int, new: mx.array) -> None:
+        for part, stored in zip(self.cells, self._stored(new), strict=True):
+            part.write_chunk(cell, stored)
+
+    def view(self, start: int, end: int) -> Held:
+        if not self._storage.bits:
+            return self.cells[0].view(start, end)
+        codes, scales, offsets = (part.view(start, end) for part in self.cells)
+        return Packed((codes, scales, offsets), self._storage.bits, GROUP)
+
+    def raw(self, start: int, end: int) -> list[mx.array]:
+        """Copies of the cells as they are stored, which no later write can reach."""
+        return [mx.array(part.view(start, end) * 1) for part in self.cells]
+
+    def put_raw(self, cell: int, stored: Sequence[mx.array]) -> None:
+        for part, new in zip(self.cells, stored, strict=True):
+            part.write_chunk(cell, new)
 
 
 class Layer:
     """Keys and values of one layer for all slots."""
 
     def __init__(self, shape: LayerShape, cells: int, *, cell_major: bool) -> None:
-        self._cell_major = cell_major
-
-        def allocate(dim: int) -> mx.array:
-            lead = (cells, shape.heads) if cell_major else (shape.heads, cells)
-            return mx.zeros((*lead, dim), dtype=shape.dtype)
-
-        self._keys = allocate(shape.key_dim)
-        self._values = allocate(shape.value_dim)
+        self._keys = _Side(shape.heads, cells, shape.keys, cell_major=cell_major)
+        self._values = _Side(shape.heads, cells, shape.values, cell_major=cell_major)
 
     @property
     def nbytes(self) -> int:
-        return int(self._keys.nbytes + self._values.nbytes)
+        return sum(int(array.nbytes) for array in self.arrays())
 
-    def arrays(self) -> tuple[mx.array, mx.array]:
+    def arrays(self) -> list[mx.array]:
         """The arrays themselves, to be evaluated before anything is written."""
-        return self._keys, self._values
+        return [part.array for part in (*self._keys.cells, *self._values.cells)]
 
     def write_rows(self, cells: mx.array, keys: mx.array, values: mx.array) -> None:
         """One token of each row: `cells [B]`, keys and values `[B, heads, 1, dim]`."""
-        if self._cell_major:
-            self._keys[cells] = keys[:, :, 0]
-            self._values[cells] = values[:, :, 0]
-        else:
-            self._keys[:, cells] = keys[:, :, 0].swapaxes(0, 1)
-            self._values[:, cells] = values[:, :, 0].swapaxes(0, 1)
+        self._keys.write_rows(cells, keys)
+        self._values.write_rows(cells, values)
 
     def write_chunk(self, cell: int, keys: mx.array, values: mx.array) -> None:
         """Consecutive tokens of one slot from `cell` on; `[1, heads, L, dim]`."""
-        end = cell + keys.shape[2]
-        if self._cell_major:
-            self._keys[cell:end] = keys[0].swapaxes(0, 1)
-            self._values[cell:end] = values[0].swapaxes(0, 1)
-        else:
-            self._keys[:, cell:end] = keys[0]
-            self._values[:, cell:end] = values[0]
+        self._keys.write_chunk(cell, keys)
+        self._values.write_chunk(cell, values)
 
     def view(self, start: int, end: int) -> tuple[mx.array, mx.array]:
-        """Keys and values of the cells `start` to `end`, `[1, heads, cells, dim]`."""
-        if self._cell_major:
-            return (
-                self._keys[start:end].swapaxes(0, 1)[None],
-                self._values[start:end].swapaxes(0, 1)[None],
-            )
-        return self._keys[None, :, start:end], self._values[None, :, start:end]
+        """Keys and values of the cells `start` to `end`, `[1, heads, cells, dim]`.
+
+        Quantised ones are unpacked.
+        """
+        keys, values = self.held(start, end)
+        return plain(keys), plain(values)
+
+    def held(self, start: int, end: int) -> tuple[Held, Held]:
+        """The same as `view`, quantised ones as they are."""
+        return self._keys.view(start, end), self._values.view(start, end)
+
+    def raw(self, start: int, end: int) -> tuple[list[mx.array], list[mx.array]]:
+        """Finished copies of the cells as they are stored: keys, values."""
+        copies = self._keys.raw(start, end), self._values.raw(start, end)
+        mx.eval(copies)
+        return copies
+
+    def put_raw(
+        self, cell: int, keys: Sequence[mx.array], values: Sequence[mx.array]
+    ) -> None:
+        """Write what `raw` gave, from `cell` on, and wait for it."""
+        self._keys.put_raw(cell, keys)
+        self._values.put_raw(cell, values)
+        self.settle(cell)
 
     def move(self, source: int, target: int, n: int) -> None:
         """Copy `n` cells; the ranges may overlap."""
-        keys, values = self.view(source, source + n)
         # Real copies, finished before the write: a view alive during the write would
         # make MLX copy the whole layer.
-        keys, values = mx.array(keys * 1), mx.array(values * 1)
-        mx.eval(keys, values)
-        self.write_chunk(target, keys, values)
-        self.settle(target)
+        self.put_raw(target, *self.raw(source, source + n))
+
+    def look(self, cell: int) -> list[mx.array]:
+        """Views of one cell; evaluating them waits for all writes to the layer."""
+        sides = (*self._keys.cells, *self._values.cells)
+        return [part.view(cell, cell + 1) for part in sides]
 
     def settle(self, cell: int) -> None:
         """Wait for all writes by looking at one cell, which leaves nothing alive."""
-        mx.eval(self.view(cell, cell + 1))
+        mx.eval(self.look(cell))
 
 
 class SpanCache:
@@ -113,70 +242,17 @@ class SpanCache:
     ) -> tuple[mx.array, mx.array]:
         self._layer.write_chunk(self._start + self.offset, keys, values)
         self.offset += keys.shape[2]
-        return self._layer.view(self._start, self._start + self.offset)
+        self._dtypes = keys.dtype, values.dtype
+        return self.keys_and_values()
+
+    def keys_and_values(self) -> tuple[mx.array, mx.array]:
+        """All of the text's, for layers that share what another one has written."""
+        keys, values = self._layer.view(self._start, self._start + self.offset)
+        key_dtype, value_dtype = self._dtypes
+        return keys.astype(key_dtype), values.astype(value_dtype)
 
     def make_mask(self, n: int, **wanted: Any) -> Any:
         return create_attention_mask(n, offset=self.offset, **wanted)
-
-
-class StepRows:
-    """Where the rows of one decode step write and read; shared by all layers."""
-
-    def __init__(self, starts: Sequence[int], positions: Sequence[int]) -> None:
-        self.offsets = mx.array(positions)
-        self.cells = mx.array([s + p for s, p in zip(starts, positions, strict=True)])
-        self.spans = [(s, s + p + 1) for s, p in zip(starts, positions, strict=True)]
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Stands for the mask of a layer that sees only the last `size` tokens."""
-
-    size: int
-
-
-class RowsCache:
-    """One layer of a decode step: one write for all rows, attention row by row.
-
-    No row is padded to another's length, so nothing is masked, merged or copied when
-    a request joins or leaves.
-    """
-
-    def __init__(self, layer: Layer, rows: StepRows) -> None:
-        self.offset = rows.offsets
-        self._layer = layer
-        self._rows = rows
-
-    def update_and_fetch(
-        self, keys: mx.array, values: mx.array
-    ) -> tuple[mx.array, mx.array]:
-        self._layer.write_rows(self._rows.cells, keys, values)
-        return keys, values
-
-    def make_mask(
-        self, n: int, *, window_size: int | None = None, **_wanted: Any
-    ) -> Window | None:
-        if n != 1:
-            raise ValueError(f"a decode step reads one token of each row, not {n}")
-        return None if window_size is None else Window(window_size)
-
-    def attend(
-        self, queries: mx.array, scale: float, mask: Any, sinks: mx.array | None
-    ) -> mx.array:
-        """Queries `[B, heads, 1, dim]` over each row's own span."""
-        if not (mask is None or isinstance(mask, Window)):
-            raise ValueError("a decode step knows no mask but a window")
-        out = []
-        for index, (start, end) in enumerate(self._rows.spans):
-            if mask is not None:
-                start = max(start, end - mask.size)
-            keys, values = self._layer.view(start, end)
-            out.append(
-                mx.fast.scaled_dot_product_attention(
-                    queries[index : index + 1], keys, values, scale=scale, sinks=sinks
-                )
-            )
-        return mx.concatenate(out) if len(out) > 1 else out[0]
 
 
 class Pool:

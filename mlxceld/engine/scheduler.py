@@ -15,29 +15,41 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mlxceld.engine import ledger
-from mlxceld.engine.admission import objection
+from mlxceld.engine.admission import objection, overdue
 from mlxceld.engine.answer import Answers
-from mlxceld.engine.messages import Failed, Generate, Progress, Snapshot, Started, Up
-from mlxceld.engine.runner import Pending, Row, Runner
+from mlxceld.engine.faults import fault
+from mlxceld.engine.keeper import Keeper
+from mlxceld.engine.messages import (
+    Failed,
+    Generate,
+    SlotAction,
+    Snapshot,
+    Started,
+    Up,
+)
+from mlxceld.engine.reading import Reading
+from mlxceld.engine.room import Room, decodes
+from mlxceld.engine.runner import Pending, Row, Runner, TextFiles
 from mlxceld.engine.slot import Request, Seat, Slot
-from mlxceld.engine.spans import Spans
+from mlxceld.engine.slotactions import SlotActions
 from mlxceld.engine.text import Text
 from mlxceld.engine.totals import Tally
 from mlxceld.plan import Plan
 
-CHUNK_SECONDS = 0.25
-"""Longest pause that a prompt chunk may put between the tokens of running streams."""
-
-_MIN_CHUNK = 16
+EXCEEDED = "Context size has been exceeded."
+"""What llama-server says when a shared pool is too small for all who run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Tokens of a chunk, waiting requests, share of a prompt that picks a slot."""
+    """The settings of queue and slots, as `messages.Load` explains them."""
 
     prefill_chunk: int = 512
     queue_size: int = 128
     slot_prompt_similarity: float = 0.1
+    overflow: str = "preempt"
+    queue_timeout: float = 0.0
+    chunk_seconds: float = 0.0
 
 
 class Scheduler:
@@ -52,7 +64,9 @@ class Scheduler:
         *,
         limits: Limits | None = None,
         clock: Callable[[], float] = time.monotonic,
+        files: TextFiles | None = None,
     ) -> None:
+        """`files` are for slot actions, which fail without."""
         self.plan = plan
         self.slots = [Slot(index) for index in range(plan.slots)]
         self.waiting: deque[Request] = deque()
@@ -62,12 +76,34 @@ class Scheduler:
         self._emit = emit
         self._limits = limits or Limits()
         self._clock = clock
-        self._spans = Spans(plan.slots, plan.slot_ctx, plan.pool, shared=plan.shared)
+        self._keeper = Keeper(plan, runner)
+        self._room = Room(plan, self.slots, runner, self._overflow, self._keeper.keep)
         self._answers = Answers(vocabulary, emit, self.tally)
+        self._reading = Reading(
+            self.slots,
+            self._room,
+            runner,
+            emit,
+            self.tally,
+            self._fail,
+            clock,
+            chunk=self._limits.prefill_chunk,
+            seconds=self._limits.chunk_seconds,
+        )
+        self._actions = SlotActions(
+            plan,
+            self.slots,
+            runner,
+            self._room,
+            self._keeper,
+            files,
+            vocabulary.n_vocab,
+            emit,
+            self._touch,
+        )
         self._in_flight: tuple[Pending, list[Seat]] | None = None
         self._serial = 0
         self._tick = 0
-        self._prefill_rate = 0.0
 
     # ---- what the front asks for ----
 
@@ -105,6 +141,11 @@ class Scheduler:
                 self._release(slot)
                 self.tally.cancelled += 1
                 return
+        self._actions.cancel(request_id)
+
+    def act(self, action: SlotAction) -> None:
+        """Save, restore or erase a slot as soon as it is idle."""
+        self._actions.add(action)
 
     # ---- the loop ----
 
@@ -114,6 +155,7 @@ class Scheduler:
         return bool(
             self.waiting
             or self._in_flight
+            or self._actions
             or any(slot.request is not None for slot in self.slots)
         )
 
@@ -123,13 +165,19 @@ class Scheduler:
         In this order the device works while the host turns tokens into text. A runner
         that is not pipelined has its step read at once.
         """
+        self._actions.run()
         self._admit()
+        self._drop_overdue()
         before, self._in_flight = self._in_flight, self._launch()
         if before is not None:
             self._collect(*before)
         if self._in_flight is not None and not self._runner.pipelined:
             now, self._in_flight = self._in_flight, None
             self._collect(*now)
+
+    def read_chunk(self) -> None:
+        """Read one chunk of the oldest prompt that is not yet read, if there is one."""
+        self._reading.read_chunk()
 
     def snapshot(self) -> Snapshot:
         """The state of all slots, for the status routes."""
@@ -139,6 +187,8 @@ class Scheduler:
             n_live=ledger.live(self.slots),
             kv_bytes=self._runner.kv_bytes,
             totals=self.tally.totals(),
+            saved_bytes=self._keeper.store.nbytes,
+            saved_prompts=len(self._keeper.store),
         )
 
     # ---- admission ----
@@ -164,6 +214,15 @@ class Scheduler:
             slot = self.slots[wanted] if wanted >= 0 else self._choose(request, free)
             self._seat(request, slot)
 
+    def _drop_overdue(self) -> None:
+        now = self._clock()
+        for request in list(self.waiting):
+            refusal = overdue(request, now, self._limits.queue_timeout)
+            if refusal is not None:
+                self.waiting.remove(request)
+                self.tally.failed += 1
+                self._emit(refusal)
+
     def _choose(self, request: Request, free: list[Slot]) -> Slot:
         """The slot that remembers most of the prompt, else the least recently used.
 
@@ -171,21 +230,20 @@ class Scheduler:
         prompt, as in llama-server.
         """
         threshold = self._limits.slot_prompt_similarity
-        if self._runner.trimmable and request.message.cache_prompt and threshold > 0:
-            tokens = request.tokens
-            best = max(free, key=lambda slot: slot.common_prefix(tokens))
-            if best.common_prefix(tokens) > threshold * len(tokens):
+        if request.message.cache_prompt and threshold > 0:
+            kept, best = max(
+                ((self._reusable(slot, request), slot) for slot in free),
+                key=lambda pair: pair[0],
+            )
+            if kept > threshold * request.n_tokens:
                 return best
         return min(free, key=lambda slot: slot.used)
 
     def _seat(self, request: Request, slot: Slot) -> None:
-        tokens = request.tokens
-        kept = 0
-        if self._runner.trimmable and request.message.cache_prompt:
-            # The last token is always read again: its logits are what is sampled.
-            kept = min(slot.common_prefix(tokens), len(tokens) - 1)
-        if kept == 0:
-            self._spans.release(slot.id)
+        remembered = request.message.cache_prompt
+        kept = self._reusable(slot, request) if remembered else 0
+        wanted = request.tokens if remembered else []
+        kept = self._keeper.recall(slot, wanted, kept, self.slots, self._room)
         slot.request = slot.last = request
         slot.n_held = kept
         slot.tokens = []
@@ -193,23 +251,32 @@ class Scheduler:
         request.issued = len(request.output)
         if request.started is None:
             request.started = self._clock()
-            request.n_cached = kept
-            self.tally.cached_tokens += kept
-            n_prompt = len(request.prompt)
-            self._emit(Started(request.id, slot.id, n_prompt, kept))
-            self._emit(Progress(request.id, kept, n_prompt, kept))
+            self._emit(Started(request.id, slot.id, len(request.prompt), kept))
+        if not request.output:
+            # One that was put back while its prompt was read begins anew.
+            request.n_cached = 0
+            self._reading.found(slot, request, kept)
+
+    def _reusable(self, slot: Slot, request: Request) -> int:
+        """Tokens of the request that an idle slot need not read again.
+
+        The last one is always read: its logits are what is sampled.
+        """
+        tokens = request.tokens
+        common = min(slot.common_prefix(tokens), len(tokens) - 1)
+        return self._runner.reusable(slot.id, common) if common else 0
 
     # ---- one decode step ----
 
     def _launch(self) -> tuple[Pending, list[Seat]] | None:
         """Queue the next token of every decoding slot."""
         for slot in sorted(self._running(), key=_serial):
-            if self._decodes(slot):
-                self._make_room(slot, slot.n_held + 1)
+            if decodes(slot):
+                self._room.make(slot, slot.n_held + 1)
         seats = [
             Seat(slot, slot.request, slot.request.issued)
             for slot in self.slots
-            if slot.request is not None and self._decodes(slot)
+            if slot.request is not None and decodes(slot)
         ]
         if not seats:
             return None
@@ -226,14 +293,6 @@ class Scheduler:
         self.tally.step(len(seats), max(seat.slot.n_held for seat in seats))
         return pending, seats
 
-    def _decodes(self, slot: Slot) -> bool:
-        request = slot.request
-        return (
-            request is not None
-            and not slot.prefilling
-            and request.issued < request.limit
-        )
-
     def _row(self, slot: Slot, request: Request) -> Row:
         known = request.issued == len(request.output)
         if not known:
@@ -242,22 +301,24 @@ class Scheduler:
             token = request.output[-1] if request.output else request.prompt[-1]
         return Row(
             slot=slot.id,
-            start=self._spans.start(slot.id),
+            start=self._room.spans.start(slot.id),
             position=slot.n_held,
             token=token,
             uniform=request.uniform(request.issued),
             request=request,
+            allowed=request.matcher.mask() if request.matcher is not None else None,
         )
 
     def _collect(self, pending: Pending, seats: list[Seat]) -> None:
         """Read a step's tokens and hand each to its request, if that is still there."""
         try:
             tokens = pending.read()
+            told = pending.probabilities() if any(map(_curious, seats)) else {}
         except Exception as error:
             self._fail_all(seats, error)
             return
         now = self._clock()
-        for seat, token in zip(seats, tokens, strict=True):
+        for row, (seat, token) in enumerate(zip(seats, tokens, strict=True)):
             slot, request = seat.slot, seat.request
             # A request that was put back keeps its slot empty; one that came back
             # since then samples this token again, from the same random number, and
@@ -267,97 +328,12 @@ class Scheduler:
             if not len(request.output) == seat.index < request.issued:
                 continue
             try:
-                ended = self._answers.take(slot, request, token, now)
+                ended = self._answers.take(slot, request, token, now, told.get(row))
             except Exception as error:
                 self._fail(slot, request, error)
                 continue
             if ended:
                 self._release(slot)
-
-    # ---- one prompt chunk ----
-
-    def read_chunk(self) -> None:
-        """Read one chunk of the oldest prompt that is not yet read, if there is one."""
-        reading = [slot for slot in self._running() if slot.prefilling]
-        if not reading:
-            return
-        slot = min(reading, key=_serial)
-        request = slot.request
-        assert request is not None
-        tokens = request.tokens
-        end = min(slot.n_held + self._chunk(), len(tokens) - 1)
-        if not self._make_room(slot, end):
-            return
-        began = self._clock()
-        try:
-            self._runner.prefill(
-                slot.id,
-                self._spans.start(slot.id),
-                slot.n_held,
-                tokens[slot.n_held : end],
-            )
-        except Exception as error:
-            self._fail(slot, request, error)
-            return
-        self._learn_rate(end - slot.n_held, self._clock() - began)
-        self.tally.read(end - slot.n_held, self._clock() - began)
-        slot.n_held = end
-        if not request.output:
-            n_prompt = len(request.prompt)
-            self._emit(Progress(request.id, end, n_prompt, request.n_cached))
-
-    def _chunk(self) -> int:
-        """Tokens of the next chunk: fewer while streams are running."""
-        most = self._limits.prefill_chunk
-        if not self._prefill_rate or not any(map(self._decodes, self.slots)):
-            return most
-        return max(_MIN_CHUNK, min(most, int(self._prefill_rate * CHUNK_SECONDS)))
-
-    def _learn_rate(self, n: int, seconds: float) -> None:
-        if seconds > 0:
-            rate = n / seconds
-            old = self._prefill_rate or rate
-            self._prefill_rate = 0.5 * (old + rate)
-
-    # ---- room ----
-
-    def _make_room(self, slot: Slot, n: int) -> bool:
-        """Let the slot's span hold `n` cells; False when its own request had to go.
-
-        Order: what idle slots remember, then the youngest running request.
-        """
-        while slot.request is not None:
-            if self.plan.shared:
-                evict = ledger.to_evict(
-                    self.slots, self._claims(), slot, n, self.plan.pool
-                )
-                if evict is None:
-                    self._put_back(ledger.to_preempt(self.slots))
-                    continue
-                for idle in evict:
-                    self._forget(idle)
-            held = [other.n_held for other in self.slots]
-            moves = self._spans.reserve(slot.id, n, held, self._claims())
-            if moves is None:
-                raise RuntimeError(f"no room for {n} cells in slot {slot.id}")
-            if moves:
-                self._runner.move(moves)
-            return True
-        return False
-
-    def _claims(self) -> list[int]:
-        """Cells that each slot has to keep: a decoding row needs one more at once."""
-        return [slot.n_held + self._decodes(slot) for slot in self.slots]
-
-    def _put_back(self, slot: Slot) -> None:
-        """Preempt: back to the head of the queue, with its tokens but no cells."""
-        request = slot.request
-        assert request is not None
-        slot.request = None
-        self._forget(slot)
-        request.issued = len(request.output)
-        self.waiting.appendleft(request)
-        self.tally.preempted += 1
 
     # ---- ends ----
 
@@ -367,22 +343,35 @@ class Scheduler:
         assert request is not None
         slot.request = None
         self._touch(slot)
-        if self._runner.trimmable:
-            slot.n_held = min(slot.n_held, request.n_tokens - 1)
-            slot.tokens = request.tokens[: slot.n_held]
-        else:
-            self._forget(slot)
+        slot.n_held = min(slot.n_held, request.n_tokens - 1)
+        slot.tokens = request.tokens[: slot.n_held]
 
-    def _forget(self, slot: Slot) -> None:
-        slot.n_held = 0
-        slot.tokens = []
-        self._spans.release(slot.id)
+    def _overflow(self) -> None:
+        """The pool is short for those who run: one gives way, or none survives."""
+        if self._limits.overflow == "preempt":
+            self._put_back(ledger.to_preempt(self.slots))
+            return
+        for slot in self._running():
+            assert slot.request is not None
+            self._fail(slot, slot.request, EXCEEDED)
 
-    def _fail(self, slot: Slot, request: Request, error: Exception) -> None:
+    def _put_back(self, slot: Slot) -> None:
+        """Preempt: back to the head of the queue, with its tokens but no cells."""
+        request = slot.request
+        assert request is not None
+        slot.request = None
+        self._room.forget(slot)
+        request.issued = len(request.output)
+        self.waiting.appendleft(request)
+        self.tally.preempted += 1
+
+    def _fail(self, slot: Slot, request: Request, error: Exception | str) -> None:
         """End one request with an error; what its slot holds is trusted no more."""
         slot.request = None
-        self._forget(slot)
+        self._room.forget(slot)
         self.tally.failed += 1
+        if isinstance(error, Exception):
+            self._emit(fault(f"serving slot {slot.id}", error))
         self._emit(Failed(request.id, 500, "server_error", f"{error}"))
 
     def _fail_all(self, seats: list[Seat], error: Exception) -> None:
@@ -396,6 +385,10 @@ class Scheduler:
     def _touch(self, slot: Slot) -> None:
         self._tick += 1
         slot.used = self._tick
+
+
+def _curious(seat: Seat) -> bool:
+    return seat.request.message.sampling.n_probs > 0
 
 
 def _serial(slot: Slot) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -15,6 +16,23 @@ from mlxceld.engine.text import Detokenizer, StopScanner, Text
 
 _DRAWS = 64
 """Random numbers drawn at once."""
+
+_BLOCK = 256
+"""Tokens compared at once."""
+
+
+class Matcher(Protocol):
+    """A grammar on its way through one answer."""
+
+    def mask(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Which tokens `[n_vocab]` may come next."""
+
+    def accept(self, token: int) -> bool:
+        """Go on with a token; False when the grammar does not allow it."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more may follow."""
 
 
 @dataclass(slots=True, eq=False)
@@ -36,7 +54,15 @@ class Request:
     n_cached: int = 0
     started: float | None = None
     first_token: float | None = None
+    latest_token: float = 0.0
+    """When the last token so far came; means nothing before the first."""
     new_line: bool = False
+    matcher: Matcher | None = None
+    """What the answer has to match; it has accepted `output`."""
+    indent: int | None = None
+    """How far the last line is indented so far; None where no line has just begun."""
+    mirostat: dict[int, Any] = field(default_factory=dict)
+    """Mirostat's state by the index of the token it is for; the sampler's alone."""
     _draws: list[float] = field(default_factory=list)
     _generator: np.random.Generator | None = None
 
@@ -56,7 +82,7 @@ class Request:
             message,
             prompt,
             n_ctx,
-            Detokenizer(vocabulary),
+            Detokenizer(vocabulary, message.preserved),
             StopScanner(message.stop),
             arrived,
             serial,
@@ -74,6 +100,11 @@ class Request:
     @property
     def tokens(self) -> list[int]:
         return self.prompt + self.output
+
+    @property
+    def stepwise(self) -> bool:
+        """Whether every token has to be seen before the next can be sampled."""
+        return self.matcher is not None or self.message.sampling.dry
 
     @property
     def limit(self) -> int:
@@ -108,6 +139,11 @@ class Request:
             return self.output[-n:]
         return self.prompt[len(self.output) - n :] + self.output
 
+    def chance(self, index: int) -> float:
+        """A second random number in [0, 1) for the answer's token `index`."""
+        bits = np.random.Philox(key=[self.message.sampling.seed, 1], counter=index)
+        return float(np.random.Generator(bits).random())
+
     def uniform(self, index: int) -> float:
         """The random number in [0, 1) for the answer's token `index`.
 
@@ -132,6 +168,17 @@ class Request:
         )
 
 
+def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many tokens at their beginnings are the same."""
+    n = min(len(one), len(other))
+    # Whole blocks first: comparing them is a hundred times faster than a loop.
+    for start in range(0, n, _BLOCK):
+        end = min(start + _BLOCK, n)
+        if one[start:end] != other[start:end]:
+            return next(i for i in range(start, end) if one[i] != other[i])
+    return n
+
+
 @dataclass(slots=True, eq=False)
 class Slot:
     """One seat: the tokens whose keys and values its span holds, and who uses it."""
@@ -154,10 +201,7 @@ class Slot:
 
     def common_prefix(self, tokens: Sequence[int]) -> int:
         """Tokens at the beginning of `tokens` that the idle slot remembers."""
-        for n, (mine, theirs) in enumerate(zip(self.tokens, tokens, strict=False)):
-            if mine != theirs:
-                return n
-        return min(len(self.tokens), len(tokens))
+        return common_prefix(self.tokens, tokens)
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,11 +157,6 @@ class Text:
         """Tokens of the tokenizer; the model's logits may be wider, by padding."""
         return len(self._pieces)
 
-    @property
-    def special_ids(self) -> frozenset[int]:
-        """Control tokens: they have a text but give none when generated."""
-        return self._special
-
     def encode(
         self,
         content: Sequence[str | int],
@@ -200,6 +195,16 @@ class Text:
             return b""
         return self._pieces[token]
 
+    def special_ids(self, texts: Iterable[str]) -> frozenset[int]:
+        """The special tokens whose literal texts these are, but no end of an answer."""
+        wanted = {text.encode() for text in texts}
+        if not wanted:
+            return frozenset()
+        shown = self._special - self.eos_ids
+        return frozenset(
+            i for i in shown if i < len(self._pieces) and self._pieces[i] in wanted
+        )
+
     def decode(self, tokens: Iterable[int]) -> str:
         """Text of tokens, special ones written out, as llama-server's /detokenize."""
         raw = b"".join(self.piece(token, special=True) for token in tokens)
@@ -210,19 +215,25 @@ class Detokenizer:
     """Turns the tokens of one request into text, never splitting a character.
 
     Bytes that may still become a character are held back; bytes that cannot are
-    U+FFFD. Special tokens give no text. The first token keeps its leading space: the
-    text continues a prompt, as in llama-server.
+    U+FFFD. Special tokens give no text, except those whose texts are `preserved`. The
+    first token keeps its leading space: the text continues a prompt, as in
+    llama-server.
     """
 
-    __slots__ = ("_decoder", "_text")
+    __slots__ = ("_decoder", "_shown", "_text")
 
-    def __init__(self, text: Text) -> None:
+    def __init__(self, text: Text, preserved: Iterable[str] = ()) -> None:
         self._text = text
+        self._shown = text.special_ids(preserved)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def add(self, token: int) -> str:
         """The text that is certain now."""
-        return self._decoder.decode(self._text.piece(token))
+        return self._decoder.decode(self.piece(token))
+
+    def piece(self, token: int) -> bytes:
+        """The bytes that a token gives here."""
+        return self._text.piece(token, token in self._shown)
 
     def flush(self) -> str:
         """The rest at the end of the request.

@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import ssl
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -21,14 +22,16 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from mlxceld import logs
-from mlxceld.check import estimate
+from mlxceld.check import check_folders, estimate
 from mlxceld.engine import messages
-from mlxceld.engine.client import EngineClient, LoadError
+from mlxceld.engine.care import LoadError, Loss
+from mlxceld.engine.client import EngineClient
 from mlxceld.exits import Exit
 from mlxceld.logs import Event
 from mlxceld.problems import Problem, Refused
 from mlxceld.service import startup
 from mlxceld.service.sockets import Listener, listen
+from mlxceld.service.tls import tls_context
 from mlxceld.settings import Settings
 
 if TYPE_CHECKING:
@@ -55,6 +58,7 @@ def run(resolved: Resolved) -> int:
             settings.logging.level, settings.logging.format, settings.logging.file
         )
         startup.tell(resolved)
+        check_folders(settings)
         geometry = estimate(settings)
         said = startup.tell_plan(startup.check_plan(settings, geometry))
         startup.tell_flips(resolved, geometry)
@@ -80,11 +84,16 @@ async def serve(
     that the log has already. Must run on the main thread, where signals arrive.
     """
     try:
-        listeners = listen(settings.server.host, settings.server.port)
+        tls = tls_context(settings.server)
+    except Refused as refused:
+        return _refuse(refused, Exit.CONFIG)
+    scheme = "http" if tls is None else "https"
+    try:
+        listeners = listen(settings.server.host, settings.server.port, scheme)
     except Refused as refused:
         return _refuse(refused, Exit.FAILURE)
     try:
-        daemon = Daemon(settings, load, listeners, command, said)
+        daemon = Daemon(settings, load, listeners, command, said, tls)
         return await daemon.run()
     except Refused as refused:
         # A key file or a chat template that cannot be used.
@@ -118,14 +127,23 @@ class Daemon:
         listeners: Sequence[Listener],
         command: Sequence[str] | None = None,
         said: frozenset[str] = frozenset(),
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         # Litestar and its dependencies take a third of a second to import.
         from mlxceld.api.app import build_app
+        from mlxceld.api.http import MAX_HEADER
+        from mlxceld.service.connections import connections
 
         self._settings = settings
         self._listeners = listeners
         self._said = said
-        self._client = EngineClient(load, command, on_change=self._engine_changed)
+        self._client = EngineClient(
+            load,
+            command,
+            care=startup.care(settings),
+            on_change=self._engine_changed,
+            on_fault=_log_fault,
+        )
         self._server = _Server(
             uvicorn.Config(
                 build_app(settings, self._client),
@@ -135,10 +153,15 @@ class Daemon:
                 proxy_headers=False,
                 lifespan="auto",
                 ws="none",
+                http=connections(settings.server.timeout),
+                h11_max_incomplete_event_size=MAX_HEADER,
+                ssl_context_factory=None if tls is None else lambda *_: tls,
             )
         )
         self._stop = asyncio.Event()
         self._loaded = False
+        self._announced = False
+        self._lost: Loss | None = None
         self._doing = ""
 
     async def run(self) -> int:
@@ -197,13 +220,13 @@ class Daemon:
             await asyncio.gather(stopping, loading, lost, return_exceptions=True)
 
     def _announce(self, ready: messages.Ready) -> None:
-        startup.tell_plan(ready.plan, self._said)
+        self._said = startup.tell_plan(ready.plan, self._said)
         if not ready.model.batched:
             _log.warning(
                 Event.LOADED,
                 message="rows are decoded one at a time: " + ready.model.decode_note,
             )
-        self._loaded = True
+        self._loaded = self._announced = True
         for listener in self._listeners:
             _log.info(
                 Event.LISTENING,
@@ -214,20 +237,29 @@ class Daemon:
             )
 
     def _engine_changed(self) -> None:
-        """Log what the engine does: phases of loading, a crash, the way back."""
+        """Log what the engine does: phases of loading, a crash, sleep, the way back."""
         client = self._client
-        if client.state == "loading" and self._loaded:
+        if client.lost is not self._lost and client.lost is not None:
+            self._lost = client.lost
             self._loaded = False
             _log.error(
                 Event.ENGINE_LOST,
-                message=f"the engine ended unexpectedly (status {client.exit_status}), "
-                "it is started again",
-                status=client.exit_status,
+                message=f"the engine {client.lost.how}"
+                + (", it is started again" if client.state == "loading" else ""),
+                status=client.lost.status,
                 restarts=client.restarts,
             )
-        elif client.state == "ready" and client.restarts and not self._loaded:
+        elif client.state == "sleeping" and self._loaded:
+            self._loaded = False
+            _log.info(
+                Event.SLEEPING,
+                message="the engine sleeps until the next request, its memory is free",
+            )
+        elif client.state == "ready" and self._announced and not self._loaded:
             self._loaded = True
-            _log.warning(Event.LOADED, message="the engine is back")
+            assert client.ready is not None
+            self._said = startup.tell_plan(client.ready.plan, self._said)
+            _log.info(Event.LOADED, message="the engine is back")
         doing = client.loading.doing if client.loading else ""
         if doing and doing != self._doing:
             _log.info(Event.LOADING, message=doing)
@@ -293,6 +325,14 @@ class Daemon:
 
     def _told_to_reload(self) -> None:
         startup.tell_reload(self._settings)
+
+
+def _log_fault(fault: messages.Fault) -> None:
+    _log.error(
+        Event.ENGINE_FAULT,
+        message=f"{fault.error} while {fault.where}",
+        trace=fault.trace,
+    )
 
 
 def _load_failed(error: LoadError) -> Exit:

@@ -42,7 +42,7 @@ class Listener:
         self.sock.close()
 
 
-def listen(hosts: Sequence[str], port: int) -> list[Listener]:
+def listen(hosts: Sequence[str], port: int, scheme: str = "http") -> list[Listener]:
     """Listen on every host: names, addresses, and files that end in `.sock`.
 
     A name that stands for several addresses (`localhost`) is bound on all that this
@@ -62,7 +62,7 @@ def listen(hosts: Sequence[str], port: int) -> list[Listener]:
             # `localhost` and `127.0.0.1` may both be there, and are bound once.
             group = [one for one in addresses.pop(0) if one not in ours]
             ours.update(group)
-            for listener in _listen_host(host, group, port, v6_only):
+            for listener in _listen_host(host, group, port, v6_only, scheme):
                 listeners.append(listener)
                 port = port or listener.sock.getsockname()[1]
     except BaseException:
@@ -104,6 +104,7 @@ def _listen_host(
     addresses: Sequence[tuple[socket.AddressFamily, str]],
     port: int,
     v6_only: bool,
+    scheme: str,
 ) -> Iterator[Listener]:
     refused: OSError | None = None
     bound = 0
@@ -130,7 +131,7 @@ def _listen_host(
         port = sock.getsockname()[1]
         bound += 1
         shown = f"[{address}]" if family == socket.AF_INET6 else address
-        yield Listener(sock, f"http://{shown}:{port}")
+        yield Listener(sock, f"{scheme}://{shown}:{port}")
     if not bound and refused is not None:
         raise Refused([_problem(refused, host, port)]) from refused
 

@@ -12,10 +12,10 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 from mlxceld import __version__, config, flips, logs
-from mlxceld.check import ANY_MODEL, estimate
+from mlxceld.check import ANY_MODEL, check_folders, estimate, memory_limit
 from mlxceld.engine import messages
+from mlxceld.engine.care import Care
 from mlxceld.logs import Event
-from mlxceld.memory import memory_limit_bytes
 from mlxceld.options import OPTIONS
 from mlxceld.plan import Geometry, Plan, make_plan
 from mlxceld.problems import Refused
@@ -51,7 +51,7 @@ def check_plan(settings: Settings, geometry: Geometry | None) -> Plan | None:
     if geometry is None:
         make_plan(wish, ANY_MODEL)
         return None
-    return make_plan(wish, geometry, memory_limit_bytes(settings.engine.memory_limit))
+    return make_plan(wish, geometry, memory_limit(settings))
 
 
 def tell_flips(resolved: config.Resolved, geometry: Geometry | None) -> None:
@@ -84,19 +84,34 @@ def tell_plan(plan: Plan | None, said: frozenset[str] = frozenset()) -> frozense
 def load_message(settings: Settings) -> messages.Load:
     """What the engine is told to load."""
     model, engine = settings.model, settings.engine
+    limit, watchdog = engine.memory_limit, engine.watchdog_timeout
     return messages.Load(
         source=messages.ModelSource(
             model.path or "", model.hf_repo or "", model.offline
         ),
         wish=config.wish(settings),
-        memory_limit=memory_limit_bytes(engine.memory_limit),
+        memory_limit=limit if isinstance(limit, int) else None,
+        memory_share=limit if isinstance(limit, str) else "",
         device=engine.device,
         dequantize=engine.dequantize,
+        cache_type_k=engine.cache_type_k,
+        cache_type_v=engine.cache_type_v,
         prefill_chunk=engine.batch_size,
         queue_size=settings.server.queue_size,
         slot_prompt_similarity=engine.slot_prompt_similarity,
+        chunk_seconds=min(10.0, watchdog / 4) if watchdog else 10.0,
         overflow=engine.overflow,
         queue_timeout=engine.queue_timeout,
+    )
+
+
+def care(settings: Settings) -> Care:
+    """How the engine is looked after."""
+    engine = settings.engine
+    return Care(
+        watchdog=engine.watchdog_timeout,
+        max_restarts=engine.max_restarts,
+        sleep_after=engine.sleep_idle_seconds,
     )
 
 
@@ -126,6 +141,7 @@ def tell_reload(
     environ = os.environ if environ is None else environ
     try:
         wanted = config.resolve(argv, environ).settings
+        check_folders(wanted)
         check_plan(wanted, estimate(wanted))
     except Refused as refused:
         _log.error(

@@ -12,6 +12,7 @@ from tests.api.serving import Served, serve
 
 SCRIPT = fake.Script(
     answers={
+        "silence": [],
         "fox": ["The ", "quick br", "own f", "ox ju", "mps"],
         "lines": ["one\n", "two"],
         # The three bytes of a Korean syllable, one token each.

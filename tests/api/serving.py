@@ -17,9 +17,12 @@ import httpx
 import uvicorn
 
 from mlxceld.api.app import build_app
+from mlxceld.api.http import MAX_HEADER
 from mlxceld.engine import messages as m
+from mlxceld.engine.care import Care
 from mlxceld.engine.client import EngineClient
 from mlxceld.plan import Wish
+from mlxceld.service.connections import connections
 from mlxceld.settings import ModelSettings, ServerSettings, Settings
 from tests import fake
 
@@ -89,6 +92,7 @@ def serve(
     wish: Wish | None = None,
     settings: Settings = SETTINGS,
     queue_size: int = 128,
+    care: Care | None = None,
     wait: bool = True,
 ) -> Iterator[Served]:
     """Run engine and server until the block ends. `wait`: not before it is ready."""
@@ -104,13 +108,18 @@ def serve(
     def run(work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, loop).result(30)
 
-    client = EngineClient(load, fake.command(script))
+    client = EngineClient(load, fake.command(script), care=care)
     listener = socket.create_server(("127.0.0.1", 0))
     # Accepted sockets inherit it. Without it, replies in two writes wait 40 ms for an
     # acknowledgement.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     config = uvicorn.Config(
-        build_app(settings, client), log_config=None, lifespan="on", access_log=False
+        build_app(settings, client),
+        log_config=None,
+        lifespan="on",
+        access_log=False,
+        http=connections(settings.server.timeout),
+        h11_max_incomplete_event_size=MAX_HEADER,
     )
     server = uvicorn.Server(config)
     server.config.load()

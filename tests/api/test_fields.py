@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from mlxceld.api.errors import ApiError
-from mlxceld.api.fields import FIELDS, NOT_YET, Ask, read_ask
+from mlxceld.api.fields import FIELDS, NOT_YET, SAMPLERS, Ask, read_ask
 from mlxceld.api.readers import Limits
+from mlxceld.api.shapes import generation_settings
+from mlxceld.engine import messages as m
 from mlxceld.settings import EngineSettings, SamplingSettings, Settings
 
 LIMITS = Limits(n_vocab=100, slots=2)
@@ -62,16 +64,99 @@ def test_samplers_left_out_do_nothing() -> None:
     assert (ask.temperature, ask.repeat_penalty) == (1.0, 1.0)
 
 
-@pytest.mark.parametrize("samplers", ["edskypmxt", "ekt", ["dry", "top_k", "xtc"]])
-def test_any_part_of_the_order_is_served(samplers: Any) -> None:
-    read({"samplers": samplers})
+@pytest.mark.parametrize("samplers", ["edskypmxt", "ekt", ["dry", "top_k", "xtc"], []])
+def test_a_part_of_the_usual_order_is_the_usual_chain(samplers: Any) -> None:
+    """What is left out does nothing, and rows with the usual chain are fastest."""
+    ask = read({"samplers": samplers})
+    assert ask.sampling(()).samplers == m.SAMPLERS
+    assert ask.sampling(()).usual
 
 
-@pytest.mark.parametrize("samplers", ["tk", ["min_p", "top_p"], ["top_k", "top_k"]])
-def test_another_order_is_not(samplers: Any) -> None:
-    with pytest.raises(ApiError) as caught:
-        read({"samplers": samplers})
-    assert caught.value.code == 501
+@pytest.mark.parametrize(
+    ("samplers", "chain"),
+    [
+        ("tk", ("temperature", "top_k")),
+        (["min_p", "top_p"], ("min_p", "top_p")),
+        (["top_k", "temp", "top-k"], ("top_k", "temperature", "top_k")),
+        (["typical_p", "penalties"], ("typ_p", "penalties")),
+    ],
+)
+def test_any_other_order_is_kept(samplers: Any, chain: tuple[str, ...]) -> None:
+    ask = read({"samplers": samplers})
+    assert ask.samplers == ask.sampling(()).samplers == chain
+    assert not ask.sampling(()).usual
+
+
+def test_the_names_of_the_samplers_are_the_engines() -> None:
+    assert tuple(SAMPLERS) == m.SAMPLERS
+
+
+ENGINES: dict[str, Any] = {
+    "min_keep": 3,
+    "top_n_sigma": 1.5,
+    "dynatemp_range": 0.5,
+    "dynatemp_exponent": 2.0,
+    "xtc_probability": 0.25,
+    "xtc_threshold": 0.2,
+    "dry_multiplier": 0.8,
+    "dry_base": 2.0,
+    "dry_allowed_length": 3,
+    "dry_penalty_last_n": -1,
+    "mirostat": 2,
+    "mirostat_tau": 4.0,
+    "mirostat_eta": 0.2,
+    "n_probs": 7,
+    "post_sampling_probs": True,
+}
+
+
+def test_every_field_of_the_chain_reaches_the_engine_and_is_told_again() -> None:
+    ask = read(ENGINES)
+    sampling = ask.sampling(())
+    told = generation_settings(ask, ())
+    for name, value in ENGINES.items():
+        assert getattr(sampling, name) == value, name
+        assert told[name] == value, name
+    breakers = ["\n", "zz"]
+    ask = read({"dry_sequence_breakers": breakers})
+    assert ask.sampling(()).dry_sequence_breakers == ("\n", "zz")
+    assert generation_settings(ask, ())["dry_sequence_breakers"] == breakers
+
+
+def test_a_request_that_asks_for_nothing_goes_the_fast_way() -> None:
+    assert read({}).sampling(()).usual
+    assert not read({"min_keep": 1}).sampling(()).usual
+
+
+def test_a_dry_base_below_one_is_the_default() -> None:
+    """As in llama-server."""
+    assert read({"dry_base": 0.5}).dry_base == 1.75
+
+
+def test_each_answer_of_several_has_the_next_seed() -> None:
+    ask = read({"n": 2, "seed": 2**32 - 2})
+    # Two prompts with two answers each; 32 bits.
+    seeds = [ask.for_answer(index).sampling(()).seed for index in range(4)]
+    assert seeds == [2**32 - 2, 2**32 - 1, 2**32 - 2, 2**32 - 1]
+    assert read({"seed": 5}).for_answer(3).seed == 5
+
+
+@pytest.mark.parametrize("name", ["n", "n_cmpl"])
+def test_no_more_answers_at_once_than_slots(name: str) -> None:
+    assert read({name: 2}).n == 2
+    for n in (0, 3):
+        with pytest.raises(ApiError) as caught:
+            read({name: n})
+        assert caught.value.code == 400
+        assert caught.value.message == (
+            f"Field '{name}': Value must be between 1 <= value <= 2, but got {n}"
+        )
+
+
+def test_probabilities_are_asked_for_under_two_names() -> None:
+    assert read({"n_probs": 3, "logprobs": 5}).n_probs == 3
+    assert read({"logprobs": 5}).n_probs == 5
+    assert [read({"logprobs": v}).n_probs for v in (True, False, 0)] == [1, 0, 0]
 
 
 def test_biases_in_every_form() -> None:

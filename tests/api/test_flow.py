@@ -86,7 +86,8 @@ class Raw:
         url = httpx.URL(served.url)
         assert url.port is not None
         self.socket = socket.create_connection((url.host, url.port), 10)
-        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n"
+        head = f"POST {path} HTTP/1.1\r\nHost: {url.host}\r\n"
+        head += f"Content-Length: {len(data)}\r\n\r\n"
         self.socket.sendall(head.encode() + data)
 
     def read(self) -> bytes:

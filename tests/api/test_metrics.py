@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mlxceld.api.metrics import Metrics
-from mlxceld.engine.messages import SlotState, Snapshot, Totals
+from mlxceld.engine.messages import MemoryUse, SlotState, Snapshot, Totals
 from mlxceld.plan import Plan
 
 PLAN = Plan("llama-compat", 2, 1024, 2048, False, kv_bytes_per_token=10)
@@ -28,7 +28,8 @@ n_busy_slots_per_decode gauge
 
 def snapshot(totals: Totals, busy: bool = False) -> Snapshot:
     slots = [SlotState(0, task=1, processing=busy, n_held=30), SlotState(1)]
-    return Snapshot(slots, waiting=3, n_live=30, kv_bytes=500, totals=totals)
+    memory = MemoryUse(active=700, cache=80, peak=900)
+    return Snapshot(slots, 3, n_live=30, kv_bytes=500, totals=totals, memory=memory)
 
 
 def values(text: str) -> dict[str, str]:
@@ -49,11 +50,29 @@ def test_names_and_kinds_are_llama_servers_in_its_order() -> None:
 
 def test_every_metric_has_help_type_and_value() -> None:
     lines = Metrics().render(snapshot(Totals()), PLAN).splitlines()
-    assert len(lines) % 3 == 0
-    for words, kind, value in zip(lines[::3], lines[1::3], lines[2::3], strict=True):
-        name = value.split()[0]
-        assert words.startswith(f"# HELP {name} ")
-        assert kind.startswith(f"# TYPE {name} ")
+    name = ""
+    for number, line in enumerate(lines):
+        if line.startswith("# HELP "):
+            name = line.split()[2]
+            assert lines[number + 1].startswith(f"# TYPE {name} ")
+            assert lines[number + 2].split()[0].partition("{")[0] == name
+        elif not line.startswith("# TYPE "):
+            assert line.split()[0].partition("{")[0] == name
+    names = [line.split()[2] for line in lines if line.startswith("# TYPE ")]
+    assert len(set(names)) == len(names)
+
+
+def test_memory_is_told_for_the_whole_and_for_each_slot() -> None:
+    found = values(Metrics().render(snapshot(Totals()), PLAN))
+    assert found['mlxcel_slot_held_tokens{slot="0"}'] == "30"
+    assert found['mlxcel_slot_held_tokens{slot="1"}'] == "0"
+    assert found["mlxcel_held_tokens"] == "30"
+    assert found["mlxcel_mlx_active_bytes"] == "700"
+    assert found["mlxcel_mlx_cache_bytes"] == "80"
+    assert found["mlxcel_mlx_peak_bytes"] == "900"
+    # 2048 cells of 10 bytes, no weights.
+    assert found["mlxcel_plan_bytes"] == "20480"
+    assert found["mlxcel_memory_limit_bytes"] == "0"
 
 
 def test_values_come_from_the_snapshot() -> None:

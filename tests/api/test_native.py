@@ -211,8 +211,9 @@ def test_progress_and_timings_come_with_each_event(served: Served) -> None:
     )
     reads = [event["prompt_progress"] for event in events if "prompt_progress" in event]
     assert reads[0]["processed"] == 0
-    # A chunk is 512 tokens; the last token of a prompt is read by the first step.
-    assert [read["processed"] for read in reads][1] == 512
+    read = [event["processed"] for event in reads]
+    assert len(read) > 2
+    assert all(n < more for n, more in zip(read, read[1:], strict=False))
     assert {read["total"] for read in reads} == {700}
     assert events[0]["tokens"] == [0]
     assert events[0]["timings"]["prompt_n"] == 0

@@ -144,7 +144,10 @@ def test_progress_comes_in_chunks_of_their_own(served: Served) -> None:
     }
     events = served.events(CHAT, asked)[:-1]
     reads = [event for event in events if "prompt_progress" in event]
-    assert [event["prompt_progress"]["processed"] for event in reads][:2] == [0, 512]
+    read = [event["prompt_progress"]["processed"] for event in reads]
+    assert read[0] == 0
+    assert len(read) > 2
+    assert all(n < more for n, more in zip(read, read[1:], strict=False))
     opening = {"role": "assistant", "content": None}
     assert all(event["choices"][0]["delta"] == opening for event in reads)
     assert events[len(reads)]["choices"][0]["delta"] == opening
@@ -223,8 +226,8 @@ MISTAKES: list[tuple[dict[str, Any], int, str]] = [
         "audio input is not supported",
     ),
     ({"messages": HELLO, "tool_choice": "zzz"}, 400, "Invalid tool_choice: zzz"),
-    ({"messages": HELLO, "tools": "x"}, 400, "Field 'tools'"),
-    ({"messages": HELLO, "tools": [{"type": "function"}]}, 501, "Field 'tools'"),
+    ({"messages": HELLO, "tools": "x"}, 400, "Expected 'tools' to be an array"),
+    ({"messages": HELLO, "tools": [{"type": "function"}]}, 400, "Missing 'function'"),
     ({"messages": HELLO, "response_format": {"type": "sound"}}, 400, "response_format"),
     (
         {"messages": HELLO, "response_format": {"type": "json_object"}},
@@ -232,8 +235,17 @@ MISTAKES: list[tuple[dict[str, Any], int, str]] = [
         "Field 'response_format'",
     ),
     ({"messages": HELLO, "top_logprobs": 2}, 400, "top_logprobs requires logprobs"),
-    ({"messages": HELLO, "logprobs": True}, 501, "Field 'logprobs'"),
-    ({"messages": HELLO, "n": 2}, 501, "Field 'n'"),
+    (
+        {"messages": HELLO, "top_logprobs": 2, "logprobs": False},
+        400,
+        "top_logprobs requires logprobs",
+    ),
+    (
+        {"messages": HELLO, "logprobs": True, "top_logprobs": "2"},
+        400,
+        "Field 'top_logprobs'",
+    ),
+    ({"messages": HELLO, "logprobs": "yes"}, 400, "Field 'logprobs'"),
     ({"messages": HELLO, "n": 9}, 400, "between 1 <= value <= 4, but got 9"),
     (
         {

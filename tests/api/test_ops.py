@@ -42,6 +42,7 @@ OUR_PROPS = [
     "n_live_tokens",
     "kv_bytes",
     "kv_bytes_plan",
+    "cache_ram_bytes",
     "decode",
 ]
 NEVER_USED_KEYS = ["id", "n_ctx", "speculative", "is_processing"]

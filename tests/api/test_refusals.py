@@ -50,7 +50,29 @@ BAD: list[tuple[str, str]] = [
     ("n_predict", "123456789012345678901234567890"),
     ("n_keep", "-2"),
     ("n_cmpl", "2"),
+    ("n", "0"),
+    ("n", '"1"'),
+    ("n", "true"),
     ("mirostat", "3"),
+    ("mirostat", "-1"),
+    ("mirostat_tau", '"5"'),
+    ("min_keep", "-1"),
+    ("dynatemp_range", "-0.5"),
+    ("xtc_probability", "-0.1"),
+    ("xtc_threshold", '"high"'),
+    ("dry_multiplier", "1e39"),
+    ("dry_allowed_length", "-1"),
+    ("dry_penalty_last_n", "-2"),
+    ("dry_sequence_breakers", "[]"),
+    ("dry_sequence_breakers", "[1]"),
+    ("dry_sequence_breakers", '":"'),
+    ("n_probs", "-1"),
+    ("n_probs", "1.5"),
+    ("logprobs", '"yes"'),
+    ("post_sampling_probs", "1"),
+    ("t_max_predict_ms", "-2"),
+    ("n_indent", "-1"),
+    ("samplers", '"z"'),
     ("sse_ping_interval", "0.5"),
 ]
 
@@ -74,18 +96,10 @@ def test_a_bad_value_is_400_with_the_fields_name(
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("n_probs", 2),
         ("grammar", 'root ::= "a"'),
         ("json_schema", {"type": "object"}),
-        ("mirostat", 2),
-        ("dry_multiplier", 0.8),
-        ("xtc_probability", 0.5),
-        ("dynatemp_range", 0.5),
-        ("top_n_sigma", 1.0),
         ("lora", [{"id": 0, "scale": 1.0}]),
-        ("samplers", ["temperature", "top_k"]),
-        ("logprobs", 3),
-        ("t_max_predict_ms", 5),
+        ("adaptive_target", 0.5),
     ],
 )
 def test_what_is_not_there_yet_is_501_with_the_fields_name(
@@ -96,6 +110,33 @@ def test_what_is_not_there_yet_is_501_with_the_fields_name(
     error = reply.json()["error"]
     assert error["type"] == "not_supported_error"
     assert error["message"].startswith(f"Field '{name}'")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("mirostat", 1),
+        ("mirostat", 2),
+        ("dry_multiplier", 0.8),
+        ("xtc_probability", 0.5),
+        ("dynatemp_range", 0.5),
+        ("top_n_sigma", 1.0),
+        ("min_keep", 3),
+        ("samplers", ["temperature", "top_k"]),
+        ("samplers", "tk"),
+        ("samplers", []),
+        ("n_probs", 2),
+        ("t_max_predict_ms", 5),
+        ("n_indent", 4),
+        ("adaptive_target", -1.0),
+    ],
+)
+def test_what_asks_for_more_than_the_usual_is_served(
+    small: Served, name: str, value: Any
+) -> None:
+    reply = small.post("/completion", {"prompt": "a", "n_predict": 2, name: value})
+    assert reply.status_code == 200
+    assert reply.json()["tokens_predicted"] == 2
 
 
 def test_values_that_ask_for_nothing_pass(small: Served) -> None:

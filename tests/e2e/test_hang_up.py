@@ -25,7 +25,8 @@ class Client:
         url = httpx.URL(server.url)
         assert url.port is not None
         data = json.dumps(body).encode()
-        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n"
+        head = f"POST {path} HTTP/1.1\r\nHost: {url.host}\r\n"
+        head += f"Content-Length: {len(data)}\r\n\r\n"
         self.socket = socket.create_connection((url.host, url.port), 10)
         self.socket.sendall(head.encode() + data)
 

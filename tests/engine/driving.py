@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from mlxceld.engine import messages as m
-from mlxceld.engine.runner import Row, Runner
+from mlxceld.engine.runner import Probability, Row, Runner, Saved
 from mlxceld.engine.scheduler import Limits, Scheduler
 from mlxceld.engine.spans import Move
 from mlxceld.engine.text import Text
@@ -71,6 +71,7 @@ class CellRunner:
         """Slot and number of tokens of each chunk."""
         self._last: dict[int, int] = {}
         self._state: dict[int, list[int]] = {}
+        self._marks: dict[int, list[int]] = {}
 
     def prefill(
         self, slot: int, start: int, position: int, tokens: Sequence[int]
@@ -95,6 +96,51 @@ class CellRunner:
             held = self.cells[move.source : move.source + move.n]
             self.cells[move.target : move.target + move.n] = held
 
+    def reusable(self, slot: int, n: int) -> int:
+        if self.trimmable:
+            return n
+        marked = len(self._marks.get(slot, []))
+        return marked if marked <= n else 0
+
+    def rewind(self, slot: int, n: int) -> None:
+        if not self.trimmable:
+            assert len(self._marks[slot]) == n
+            self._state[slot] = list(self._marks[slot])
+
+    def mark(self, slot: int, n: int) -> None:
+        if not self.trimmable:
+            assert len(self._state[slot]) == n
+            self._marks[slot] = list(self._state[slot])
+
+    def copy(
+        self, source: int, target: int, source_start: int, target_start: int, n: int
+    ) -> None:
+        if self.trimmable:
+            held = self.cells[source_start : source_start + n]
+            self.cells[target_start : target_start + n] = held
+        else:
+            assert len(self._marks[source]) == n
+            self._state[target] = list(self._marks[source])
+            self._marks[target] = list(self._marks[source])
+
+    def export(self, slot: int, start: int, n: int) -> Kept:
+        if not self.trimmable:
+            assert len(self._marks[slot]) == n
+            return Kept(list(self._marks[slot]))
+        return Kept(self.cells[start : start + n])
+
+    def forget(self, slot: int) -> None:
+        self._state[slot] = []
+        self._marks[slot] = []
+
+    def restore(self, slot: int, start: int, saved: Saved) -> None:
+        assert isinstance(saved, Kept)
+        if self.trimmable:
+            self.cells[start : start + saved.n] = saved.tokens
+        else:
+            self._state[slot] = list(saved.tokens)
+            self._marks[slot] = list(saved.tokens)
+
     def _write(self, slot: int, start: int, position: int, token: int) -> None:
         if self.trimmable:
             self.cells[start + position] = token
@@ -102,6 +148,7 @@ class CellRunner:
         # State that can only go on, or begin anew.
         if position == 0:
             self._state[slot] = []
+            self._marks[slot] = []
         assert len(self._state[slot]) == position
         self._state[slot].append(token)
 
@@ -109,6 +156,21 @@ class CellRunner:
         if not self.trimmable:
             return self._state[row.slot]
         return self.cells[row.start : row.start + row.position + 1]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Tokens outside the cells; a byte each."""
+
+    tokens: list[int]
+
+    @property
+    def n(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def nbytes(self) -> int:
+        return len(self.tokens)
 
 
 @dataclass
@@ -119,6 +181,9 @@ class Ready:
 
     def read(self) -> list[int]:
         return self.tokens
+
+    def probabilities(self) -> dict[int, Probability]:
+        return {}
 
 
 def draws(seed: int, n: int = 200) -> list[float]:

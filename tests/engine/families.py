@@ -84,13 +84,124 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "attention_bias": False,
         "mlp_bias": False,
     },
+    "gemma4_text": {
+        "num_hidden_layers": 4,
+        "global_head_dim": 16,
+        "vocab_size_per_layer_input": 320,
+        "hidden_size_per_layer_input": 16,
+        "num_kv_shared_layers": 2,
+        "sliding_window": 8,
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+    },
+    "gemma3n": {
+        "text_config": {
+            "model_type": "gemma3n_text",
+            "hidden_size": 64,
+            "num_hidden_layers": 4,
+            "intermediate_size": [128] * 4,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "head_dim": 16,
+            "rms_norm_eps": 1e-6,
+            "vocab_size": 320,
+            "num_kv_shared_layers": 2,
+            "vocab_size_per_layer_input": 320,
+            "sliding_window": 8,
+            "max_position_embeddings": 2048,
+            "rope_local_base_freq": 10000.0,
+            "rope_theta": 100000.0,
+            "final_logit_softcapping": 30.0,
+            "layer_types": ["sliding_attention", "full_attention"] * 2,
+            "activation_sparsity_pattern": [0.0] * 4,
+            "hidden_size_per_layer_input": 16,
+            "altup_num_inputs": 2,
+            "altup_coef_clip": 120.0,
+            "altup_correct_scale": True,
+            "altup_active_idx": 0,
+            "laurel_rank": 8,
+        },
+    },
+    "cohere2": {
+        "num_hidden_layers": 4,
+        "sliding_window": 8,
+        "sliding_window_pattern": 2,
+    },
+    "qwen3_next": {
+        "linear_num_value_heads": 4,
+        "linear_num_key_heads": 2,
+        "linear_key_head_dim": 32,
+        "linear_value_head_dim": 16,
+        "linear_conv_kernel_dim": 4,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "decoder_sparse_step": 1,
+        "shared_expert_intermediate_size": 32,
+        "mlp_only_layers": [],
+        "moe_intermediate_size": 32,
+        "partial_rotary_factor": 0.5,
+        "norm_topk_prob": True,
+        "full_attention_interval": 3,
+    },
+    "lfm2": {
+        "norm_eps": 1e-5,
+        "conv_bias": False,
+        "conv_L_cache": 3,
+        "block_dim": 64,
+        "block_multiple_of": 16,
+        "block_ffn_dim_multiplier": 1.0,
+        "block_auto_adjust_ff_dim": False,
+        "layer_types": ["conv", "full_attention", "conv"],
+    },
+    "llama4": {
+        "text_config": {
+            "model_type": "llama4_text",
+            "attention_bias": False,
+            "attention_chunk_size": 8,
+            "head_dim": 16,
+            "hidden_size": 64,
+            "interleave_moe_layer_step": 2,
+            "intermediate_size": 64,
+            "intermediate_size_mlp": 128,
+            "max_position_embeddings": 2048,
+            "num_attention_heads": 4,
+            "num_experts_per_tok": 1,
+            "num_hidden_layers": 4,
+            "num_key_value_heads": 2,
+            "num_local_experts": 4,
+            "rms_norm_eps": 1e-5,
+            "rope_scaling": None,
+            "rope_theta": 10000.0,
+            "use_qk_norm": True,
+            "vocab_size": 320,
+        },
+    },
 }
 
-TOGETHER = ("llama", "qwen3", "qwen3_moe")
+TOGETHER = (
+    "llama",
+    "qwen3",
+    "qwen3_moe",
+    "gemma3_text",
+    "gemma3n",
+    "cohere2",
+    "gpt_oss",
+    "mamba2",
+    "falcon_h1",
+    "granitemoehybrid",
+    "qwen3_next",
+    "lfm2",
+)
 """Families whose rows are decoded as one batch."""
 
-POOLED_ALONE = ("gemma2", "deepseek_v3")
-"""Families with plain caches that do their own arithmetic on the keys."""
+ALONE = ("gemma2", "gemma4_text", "deepseek_v3", "llama4")
+"""One row at a time: they do their own arithmetic on the keys, hand one layer's keys to
+another, or reckon with the length of a chunked cache."""
 
-OWN_STATE = ("gemma3_text", "gpt_oss", "mamba2", "granitemoehybrid", "falcon_h1")
-"""Families with windows or recurrent state: one row at a time."""
+ALL_POOLED = ("llama", "qwen3", "qwen3_moe", "gemma2", "deepseek_v3")
+"""Families with nothing but plain KV caches."""
+
+WINDOWS = ("gemma3_text", "gemma3n", "gemma4_text", "cohere2", "gpt_oss", "llama4")
+STATE = ("mamba2", "falcon_h1", "granitemoehybrid", "qwen3_next", "lfm2")
+"""Families with sliding or chunked windows, and with recurrent state."""
+
+OWN_STATE = WINDOWS + STATE

@@ -169,7 +169,6 @@ class _Watched:
 
     def __init__(self, runner: ModelRunner) -> None:
         self._runner = runner
-        self.trimmable = runner.trimmable
         self.pipelined = runner.pipelined
         self.moves = 0
         self.most_rows = 0
@@ -178,10 +177,8 @@ class _Watched:
     def kv_bytes(self) -> int:
         return self._runner.kv_bytes
 
-    def prefill(
-        self, slot: int, start: int, position: int, tokens: Sequence[int]
-    ) -> None:
-        self._runner.prefill(slot, start, position, tokens)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runner, name)
 
     def step(self, rows: Sequence[Row]) -> Any:
         self.most_rows = max(self.most_rows, len(rows))

@@ -4,8 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import pytest
+
 from mlxceld.engine.answer import Answers
-from mlxceld.engine.messages import Delta, Done, Generate, Sampling, SlotState, Timings
+from mlxceld.engine.messages import (
+    Delta,
+    Done,
+    Generate,
+    Sampling,
+    SlotState,
+    Timings,
+    TokenProbability,
+)
+from mlxceld.engine.runner import Probability
 from mlxceld.engine.slot import Request, Slot
 from mlxceld.engine.totals import Tally
 from tests.fake import EOS, Script, Words
@@ -148,16 +160,148 @@ def test_a_character_that_was_cut_off_by_the_limit_is_dropped() -> None:
     assert t.texts() == ["a", ""]
 
 
+# ---- the limits of time and indentation ----
+
+
+def test_time_is_up_only_after_a_line_break() -> None:
+    """100 ms from the first token on."""
+    t = table(t_max_predict_ms=100)
+    assert not t.feed(b"one", now=5.0)
+    assert not t.feed(b" line", now=9.0)
+    assert t.feed(b"\nnext", now=9.1)
+    end = t.said[-1]
+    assert (end.text, end.stop_type, end.truncated) == ("\nnext", "limit", False)
+
+
+def test_time_counts_from_the_first_token() -> None:
+    t = table(t_max_predict_ms=100)
+    assert not t.feed(b"a\n", now=50.0)
+    assert not t.feed(b"b", now=50.0625)
+    assert t.feed(b"c", now=50.11)
+
+
+def test_no_limit_of_time_is_none() -> None:
+    for wanted in (0, -1):
+        t = table(t_max_predict_ms=wanted)
+        assert not t.feed(b"a\n", b"b", now=2.0)
+        assert not t.feed(b"c", now=1e6)
+
+
+def test_what_is_held_back_when_time_is_up_is_sent() -> None:
+    t = table(t_max_predict_ms=100, stop=["own fox"])
+    t.feed(b"br\n", now=2.0)
+    assert t.feed(b"own f", now=3.0)
+    assert (t.said[-1].text, t.said[-1].stop_type) == ("own f", "limit")
+
+
+@pytest.mark.parametrize(
+    ("pieces", "text"),
+    [
+        # Four columns are wanted, the first line may begin anywhere.
+        (["if x:\n", "    y\n", "  z"], "if x:\n    y\n  "),
+        (["if x:\n", "    y\n", "z"], "if x:\n    y\n"),
+        (["a\n    b\n   c\n    d"], "a\n    b\n   "),
+        # Indentation in pieces, and by tabs.
+        (["a\n", "  ", "  ", "b\n", " ", " c"], "a\n    b\n  "),
+        (["a\n\t\t\t\tb\n\tc"], "a\n\t\t\t\tb\n\t"),
+        # An empty line is not indented.
+        (["a\n\n", "    b"], "a\n"),
+        (["a\n    b", "\n", "\n"], "a\n    b\n"),
+    ],
+)
+def test_a_line_indented_too_little_ends_the_answer_before_it(
+    pieces: list[str], text: str
+) -> None:
+    t = table(n_indent=4)
+    for piece in pieces:
+        if t.feed(piece.encode()):
+            break
+    assert "".join(t.texts()) == text
+    end = t.said[-1]
+    assert (end.stop_type, end.truncated) == ("limit", False)
+    assert t.request.new_line
+
+
+def test_lines_that_are_indented_enough_go_on() -> None:
+    t = table(n_indent=2)
+    assert not t.feed(b"a  b\n", b"  b c\n", b"    d", b"e f\n", b"   ")
+    assert "".join(t.texts()) == "a  b\n  b c\n    de f\n   "
+
+
+def test_the_text_of_the_last_token_is_cut_too() -> None:
+    t = table(n_indent=4, n_predict=2)
+    assert t.feed(b"a\n", b" b")
+    assert (t.said[-1].text, t.said[-1].stop_type) == (" ", "limit")
+
+
+# ---- what the answer has to match ----
+
+
+class Grammar:
+    """Accepts the tokens of a text, then nothing more."""
+
+    def __init__(self, tokens: list[int]) -> None:
+        self.left = tokens
+
+    def mask(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        raise AssertionError("the answer does not sample")
+
+    def accept(self, token: int) -> bool:
+        return bool(self.left) and self.left.pop(0) == token
+
+    @property
+    def ended(self) -> bool:
+        return not self.left
+
+
+def test_the_end_of_the_grammar_is_the_end_of_the_answer() -> None:
+    t = table(stop=["}, {"], n_predict=2)
+    a, b = t.words.add(b"{"), t.words.add(b"}")
+    t.request.matcher = Grammar([a, b])
+    assert not t.answers.take(t.slot, t.request, a, 2.0)
+    assert t.answers.take(t.slot, t.request, b, 2.0)
+    end = t.said[-1]
+    # Not the limit, though this was the last place; the held back text is sent.
+    assert (end.text, end.stop_type, end.truncated) == ("}", "eos", False)
+
+
+def test_a_token_that_the_grammar_forbids_is_an_error() -> None:
+    t = table()
+    t.request.matcher = Grammar([7])
+    with pytest.raises(RuntimeError, match="grammar forbids"):
+        t.answers.take(t.slot, t.request, 8, 2.0)
+    assert t.request.output == []
+
+
+# ---- probabilities ----
+
+
+def test_probabilities_carry_the_bytes_of_their_tokens() -> None:
+    t = table(sampling=Sampling(n_probs=2), n_predict=2)
+    half, end = t.words.add(b"\xed\x95"), t.words.add(b"x")
+    told = Probability(-0.5, [(half, -0.5), (EOS, -1.0)])
+    t.answers.take(t.slot, t.request, half, 2.0, told)
+    t.answers.take(t.slot, t.request, end, 2.0, Probability(-2.0, []))
+    assert t.said[0].probabilities == [
+        TokenProbability(
+            half, b"\xed\x95", -0.5, [(half, b"\xed\x95", -0.5), (EOS, b"", -1.0)]
+        )
+    ]
+    assert t.said[1].probabilities == [TokenProbability(end, b"x", -2.0, [])]
+
+
 def test_the_first_token_counts_the_last_of_the_prompt_as_read() -> None:
     t = table()
     t.feed(b"a", b"b")
     assert (t.tally.prompt_tokens, t.tally.predicted_tokens) == (1, 2)
 
 
-def test_generation_time_is_counted_at_the_end() -> None:
+def test_generation_time_is_counted_with_every_token() -> None:
     t = table()
     t.feed(b"a", now=2.0)
     assert t.tally.predicted_seconds == 0.0
+    t.feed(b"b", now=3.0)
+    assert t.tally.predicted_seconds == 1.0
     t.end(now=4.5)
     assert t.tally.predicted_seconds == 2.5
 

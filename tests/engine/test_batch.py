@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine import real
-from tests.engine.families import FAMILIES, OWN_STATE, POOLED_ALONE, TOGETHER
+from tests.engine.families import FAMILIES, TOGETHER
 
 # isort: split
 import mlx.core as mx
@@ -38,7 +38,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> real.Model:
 
 
 @pytest.mark.parametrize("wish", [SPLIT, SHARED], ids=["split", "shared"])
-@pytest.mark.parametrize("family", [*TOGETHER, *POOLED_ALONE, *OWN_STATE])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_three_at_once_get_what_each_gets_alone_from_mlx_lm(
     family: str, wish: Wish, tmp_path: Path
 ) -> None:
@@ -48,7 +48,6 @@ def test_three_at_once_get_what_each_gets_alone_from_mlx_lm(
     loaded.batched = verdict.batched
     runner = loaded.runner(1, 8)
     assert runner.batched == (family in TOGETHER)
-    assert runner.trimmable == (family not in OWN_STATE)
     asked = [real.ask(i, prompt, 12) for i, prompt in PROMPTS.items()]
     run = real.serve(loaded, asked, wish, chunk=16)
     assert run.most_rows == 3
@@ -56,13 +55,13 @@ def test_three_at_once_get_what_each_gets_alone_from_mlx_lm(
         assert run.answers[i].tokens == real.greedy(loaded.model, prompt, 12)
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma3_text", "falcon_h1"])
+@pytest.mark.parametrize("family", ["llama", "gemma3_text", "falcon_h1", "llama4"])
 def test_without_the_pool_a_slot_keeps_mlx_lms_own_caches(
     family: str, tmp_path: Path
 ) -> None:
     loaded = real.tiny_model(tmp_path, family, **FAMILIES[family])
     loaded.map = loaded.map.unpooled()
-    assert not loaded.runner(2, 64).batched
+    loaded.batched = False
     asked = [real.ask(i, prompt, 8) for i, prompt in PROMPTS.items()]
     run = real.serve(loaded, asked, SPLIT, chunk=16)
     for i, prompt in PROMPTS.items():
@@ -167,16 +166,16 @@ def test_the_memory_of_a_step_does_not_depend_on_the_pool(llama: real.Model) -> 
 def test_the_time_of_a_step_does_not_depend_on_the_pool(llama: real.Model) -> None:
     """Copying the larger pool's 192 MiB would take more than 30 ms."""
 
-    def fastest(cells: int) -> float:
-        runner = llama.runner(1, cells)
-        times = []
-        for position in range(12):
+    runners = llama.runner(1, 1024), llama.runner(1, 256 * 1024)
+    fastest = [1.0, 1.0]
+    # In turn, so that what else the machine does hits both.
+    for position in range(40):
+        for i, runner in enumerate(runners):
             began = time.perf_counter()
             runner.step([real.row(position=position)]).read()
-            times.append(time.perf_counter() - began)
-        return min(times[2:])
-
-    assert fastest(256 * 1024) < 2 * fastest(1024) + 0.01
+            fastest[i] = min(fastest[i], time.perf_counter() - began)
+    small, large = fastest
+    assert large < 2 * small + 0.01
 
 
 def test_kv_bytes_are_the_pool_and_what_slots_keep_for_themselves(
@@ -189,4 +188,8 @@ def test_kv_bytes_are_the_pool_and_what_slots_keep_for_themselves(
     assert runner.kv_bytes == pool
     assert runner.layer_bytes == pool
     runner.prefill(1, 50, 0, [3, 4, 5])
+    assert runner.kv_bytes == pool + loaded.map.fixed_bytes_per_slot / 2
+    runner.mark(1, 3)
     assert runner.kv_bytes == pool + loaded.map.fixed_bytes_per_slot
+    runner.forget(1)
+    assert runner.kv_bytes == pool

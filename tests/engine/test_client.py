@@ -16,6 +16,7 @@ import pytest
 
 from mlxceld.engine import client as client_module
 from mlxceld.engine import messages as m
+from mlxceld.engine.care import Care
 from mlxceld.engine.client import (
     EngineClient,
     EngineError,
@@ -45,6 +46,7 @@ async def engine(
     program: list[str] | None = None,
     ready: bool = True,
     states: list[str] | None = None,
+    care: Care | None = None,
 ) -> AsyncIterator[EngineClient]:
     """A started client; `states` gets its state at every change it tells."""
 
@@ -52,7 +54,9 @@ async def engine(
         if states is not None and states[-1:] != [client.state]:
             states.append(client.state)
 
-    client = EngineClient(load, program or command(script), on_change=changed)
+    client = EngineClient(
+        load, program or command(script), care=care, on_change=changed
+    )
     await client.start()
     try:
         if ready:
@@ -236,6 +240,7 @@ def test_a_question_that_is_open_when_the_engine_crashes_fails_too() -> None:
             pid = client.pid
             assert pid is not None
             os.kill(pid, signal.SIGSTOP)
+            await asyncio.sleep(0.1)
             question = asyncio.create_task(client.tokenize(["a"]))
             await asyncio.sleep(0.05)
             os.kill(pid, signal.SIGKILL)
@@ -248,18 +253,21 @@ def test_a_question_that_is_open_when_the_engine_crashes_fails_too() -> None:
 def test_after_too_many_crashes_the_engine_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(client_module, "MAX_RESTARTS", 1)
     monkeypatch.setattr(client_module, "_FIRST_BACKOFF", 0.01)
 
     async def test() -> None:
-        async with engine(Script(crash="bad")) as client:
+        care = Care(max_restarts=1)
+        async with engine(Script(crash="bad"), care=care) as client:
             for _ in range(2):
                 await becomes(lambda: client.state == "ready")
                 await end_of(ask(client, "bad prompt"))
             await client.wait_ended()
             assert client.state == "failed"
             assert client.failure is not None
-            assert client.failure.what == "the engine crashed 2 times"
+            assert client.failure.what == (
+                "the engine crashed 2 times within 10 minutes; the last time it ended "
+                "with status 3"
+            )
             assert client.restarts == 1
 
     run(test)
@@ -349,6 +357,34 @@ def test_stopping_while_the_model_loads_leaves_no_process_behind() -> None:
             await client.stop()
             assert time.monotonic() - began < 4
             assert gone(pid)
+
+    run(test)
+
+
+_LOST = """
+import os, sys, time
+from mlxceld.engine.messages import ModelInfo, Ready, frame
+from mlxceld.plan import Wish, make_plan
+
+fd = int(sys.argv[2])
+os.write(fd, frame([Ready(ModelInfo(8, 64), make_plan(Wish(ctx_size=64)))]))
+os.close(fd)
+time.sleep(60)
+"""
+
+
+def test_stopping_an_engine_that_is_slow_to_crash_does_not_start_it_again() -> None:
+    async def test() -> None:
+        program = [sys.executable, "-c", _LOST]
+        async with engine(program=program) as client:
+            pid = client.pid
+            await becomes(lambda: client.state == "loading")
+            began = time.monotonic()
+            await client.stop()
+            assert time.monotonic() - began < 4
+            assert client.restarts == 0
+            assert client.state == "stopped"
+            assert pid is None or gone(pid)
 
     run(test)
 

@@ -10,7 +10,7 @@ import pytest
 
 from mlxceld.plan import Plan, Wish
 from tests.engine import real
-from tests.engine.families import FAMILIES
+from tests.engine.families import FAMILIES, OWN_STATE, TOGETHER
 from tests.tiny import VOCAB_SIZE
 
 # isort: split
@@ -86,9 +86,7 @@ def test_a_division_with_a_rest_takes_no_more_than_its_plan(llama: real.Model) -
     assert measured <= plan.kv_bytes * 1.02
 
 
-@pytest.mark.parametrize(
-    "family", ["gemma3_text", "gpt_oss", "mamba2", "granitemoehybrid", "falcon_h1"]
-)
+@pytest.mark.parametrize("family", OWN_STATE)
 def test_state_of_its_own_stays_within_the_plan_too(
     family: str, tmp_path: Path
 ) -> None:
@@ -99,6 +97,67 @@ def test_state_of_its_own_stays_within_the_plan_too(
     assert told <= plan.kv_bytes
     # MLX lets a small array share a buffer that is larger by up to 16 KiB.
     assert measured <= plan.kv_bytes * 1.02 + 16384
+
+
+@pytest.mark.parametrize("family", ["mamba2", "gemma3_text", "qwen3_next"])
+def test_slots_that_leave_the_batch_one_by_one_stay_within_the_plan(
+    family: str, tmp_path: Path
+) -> None:
+    """Sizes large enough that a view of everybody's state would show."""
+    larger = {
+        "mamba2": {"state_size": 256},
+        "gemma3_text": {"sliding_window": 256, "head_dim": 64},
+        "qwen3_next": {"linear_key_head_dim": 128, "linear_value_head_dim": 128},
+    }[family]
+    loaded = real.tiny_model(tmp_path, family, **(FAMILIES[family] | larger))
+    slots, n = 6, 40
+    plan = loaded.plan(Wish("llama-compat", 600, slots, min_slot_ctx=1))
+    gc.collect()
+    mx.clear_cache()
+    before = mx.get_active_memory()
+    runner = loaded.runner(slots, plan.cells)
+    assert runner.batched == (family in TOGETHER)
+    for slot in range(slots):
+        runner.prefill(slot, slot * 100, 0, [3 + slot] * n)
+        runner.mark(slot, n)
+    most = 0
+    for last in range(slots, 0, -1):
+        for step in range(2):
+            position = n + 2 * (slots - last) + step
+            rows = [
+                real.row(slot=i, start=i * 100, position=position, id_=i)
+                for i in range(last)
+            ]
+            runner.step(rows).read()
+            most = max(most, mx.get_active_memory() - before)
+    assert runner.kv_bytes <= plan.kv_bytes
+    # The state of one slot may be on its way, small arrays share larger buffers; views
+    # of the state of all would be more than 20 of one.
+    one = plan.fixed_bytes_per_slot / 2
+    assert most <= 1.02 * plan.kv_bytes + one + slots * 16384
+
+
+@pytest.mark.parametrize("kind", ["q8_0", "q4_0"])
+def test_quantised_cells_take_what_the_plan_says(kind: str, tmp_path: Path) -> None:
+    """Two heads of 64 in each of three layers, float32: codes, scales, offsets."""
+    per_token = {"q8_0": 3 * 2 * 2 * (64 + 16), "q4_0": 3 * 2 * 2 * (32 + 16)}[kind]
+    loaded = real.tiny_model(tmp_path, head_dim=64)
+    loaded.map = loaded.map.stored_as(kind, kind)
+    plan = loaded.plan(Wish("llama-compat", 4096, 4))
+    told, measured = _filled(loaded, plan)
+    assert told == plan.kv_bytes == 4096 * per_token
+    assert abs(measured - told) <= 0.02 * told
+
+
+def test_what_a_slot_keeps_is_let_go_with_its_text(tmp_path: Path) -> None:
+    """Without the pool, texts of two slots in turn must not add up."""
+    loaded = real.tiny_model(tmp_path)
+    loaded.map, loaded.batched = loaded.map.unpooled(), False
+    wish = Wish("llama-compat", 600, 2, kv_unified=True)
+    asked = [real.ask(i, [3 + i] * 520, 20, cache_prompt=True) for i in range(3)]
+    run = real.serve(loaded, asked, wish, every=1, chunk=200)
+    assert len(run.answers) == 3
+    assert run.most_kv_bytes <= loaded.plan(wish).kv_bytes
 
 
 def test_caches_outside_the_pool_stay_within_the_plan(llama: real.Model) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mlxceld.engine import ledger
 from mlxceld.engine.messages import Generate, Sampling
@@ -88,3 +90,54 @@ def test_the_youngest_running_request_gives_way() -> None:
         running(3, 1, 1, 2),
     ]
     assert ledger.to_preempt(slots) is slots[1]
+
+
+@st.composite
+def houses(draw: st.DrawFn) -> tuple[list[Slot], int]:
+    """Slots whose tokens fit into the pool, and the pool."""
+    slots: list[Slot] = []
+    for index in range(draw(st.integers(1, 6))):
+        n = draw(st.integers(0, 60))
+        if draw(st.booleans()):
+            slots.append(running(index, n, draw(st.integers(1, 80)), index + 1))
+        else:
+            slots.append(idle(index, n, draw(st.integers(0, 9))))
+    return slots, sum(slot.n_held for slot in slots) + draw(st.integers(0, 50))
+
+
+@settings(derandomize=True, deadline=None)
+@given(houses(), st.integers(0, 400))
+def test_room_is_made_exactly_when_the_running_ones_leave_it(
+    house: tuple[list[Slot], int], n: int
+) -> None:
+    slots, pool = house
+    claims = [slot.n_held for slot in slots]
+    kept = sum(slot.n_held for slot in slots[1:] if slot.request is not None)
+    found = ledger.to_evict(slots, claims, slots[0], n, pool)
+    if kept + n > pool:
+        assert found is None
+        return
+    assert found is not None
+    assert slots[0] not in found
+    assert all(slot.request is None and slot.n_held for slot in found)
+    left = sum(slot.n_held for slot in slots[1:] if slot not in found)
+    assert left + n <= pool
+    if found:
+        # The last one was needed, and nobody who stays was used before it.
+        assert left + found[-1].n_held + n > pool
+        stay = [s for s in slots[1:] if s.request is None and s.n_held]
+        used = [slot.used for slot in stay if slot not in found]
+        assert all(found[-1].used <= other for other in used)
+
+
+@settings(derandomize=True, deadline=None)
+@given(houses(), st.integers(1, 200), st.integers(1, 400))
+def test_who_is_let_in_can_be_read_to_the_end_beside_all_others(
+    house: tuple[list[Slot], int], n_tokens: int, pool: int
+) -> None:
+    slots, _ = house
+    if ledger.fits(n_tokens, slots, pool):
+        everyone = [*slots, running(9, 0, n_tokens, 99)]
+        read = [s.request.n_tokens for s in everyone if s.request is not None]
+        assert sum(n + 1 for n in read) <= pool
+        assert ledger.live(everyone) <= pool

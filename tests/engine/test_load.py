@@ -96,14 +96,12 @@ def test_a_gguf_file_answers_as_the_same_weights_do_in_mlx_lm(tmp_path: Path) ->
 
 
 def test_a_family_that_cannot_share_a_step_says_why(tmp_path: Path) -> None:
-    path = tiny_model_dir(tmp_path, model_type="gemma3_text", **FAMILIES["gemma3_text"])
+    path = tiny_model_dir(tmp_path, model_type="gemma4_text", **FAMILIES["gemma4_text"])
     engine, _ = _load(path)
     assert not engine.info.batched
-    assert not engine.runner.trimmable
-    assert engine.info.decode_note == (
-        "the model keeps state beside plain KV caches: one row at a time"
-    )
-    # Two windows of 8 tokens, two heads, keys and values of 16 floats.
+    assert engine.info.decode_note.startswith("rows cannot be decoded together: ")
+    # A window of 8 tokens, once more for the end of a prompt; two heads, keys and
+    # values of 16 floats.
     assert engine.plan.fixed_bytes_per_slot == 2 * 8 * 256
     model, _ = real.load_model(path)
     wanted = real.greedy(model, [5, 9, 33, 7] * 4, 10, engine.vocabulary.eos_ids)
@@ -124,6 +122,64 @@ def test_a_model_the_pool_does_not_suit_is_planned_with_its_own_caches(
     assert engine.plan.fixed_bytes_per_slot == 255 * 768
     assert _answer(engine, [5, 9, 33], 3)
     assert engine.runner.kv_bytes == 256 * 768
+
+
+@pytest.mark.parametrize(
+    ("key_type", "value_type", "per_token"),
+    [
+        # Three layers, two heads of 32 keys and 32 values.
+        ("f32", "auto", 3 * 2 * (32 + 32) * 4),
+        ("f16", "bf16", 3 * 2 * (32 + 32) * 2),
+        ("q8_0", "f16", 3 * 2 * ((32 + 2 * 4) + 32 * 2)),
+        ("q8_0", "q8_0", 3 * 2 * 2 * (32 + 2 * 4)),
+        ("q4_0", "q4_0", 3 * 2 * 2 * (16 + 2 * 4)),
+    ],
+)
+def test_the_cache_types_are_in_the_plan_and_in_memory(
+    key_type: str, value_type: str, per_token: int, tmp_path: Path
+) -> None:
+    path = tiny_model_dir(tmp_path, head_dim=32)
+    engine, _ = _load(path, cache_type_k=key_type, cache_type_v=value_type)
+    assert engine.plan.kv_bytes_per_token == per_token
+    assert engine.runner.kv_bytes == engine.plan.kv_bytes == 2048 * per_token
+    assert engine.info.batched
+    assert len(_answer(engine, [5, 9, 33, 7], 12)) == 12
+
+
+def test_attention_sinks_work_over_quantised_keys(tmp_path: Path) -> None:
+    options = FAMILIES["gpt_oss"] | {"head_dim": 32}
+    path = tiny_model_dir(tmp_path, model_type="gpt_oss", **options)
+    engine, _ = _load(path, cache_type_k="q8_0", cache_type_v="q8_0")
+    assert engine.info.batched
+    # One layer in the pool; the two windows keep the model's precision.
+    assert engine.plan.kv_bytes_per_token == 2 * 2 * (32 + 2 * 4)
+    assert engine.plan.fixed_bytes_per_slot == 2 * 2 * 8 * 2 * (32 + 32) * 4
+    assert len(_answer(engine, [5, 9, 33, 7], 12)) == 12
+
+
+def test_heads_that_cannot_be_quantised_are_refused_with_their_size(
+    llama_dir: Path,
+) -> None:
+    with pytest.raises(Refused) as caught:
+        _load(llama_dir, cache_type_k="q4_0")
+    (problem,) = caught.value.problems
+    assert problem.where == str(llama_dir)
+    assert problem.what == (
+        "cache type: q4_0 needs heads of a multiple of 32, not of 16 values"
+    )
+    assert "f16" in problem.hint
+
+
+def test_a_cache_type_is_never_dropped_in_silence(
+    llama_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the pool does not suit a model there is nothing to store as asked."""
+    from mlxceld.engine import probe
+
+    verdict = probe.Verdict(False, False, "the pool does not suit this model: why")
+    monkeypatch.setattr(probe, "probe", lambda *_, **__: verdict)
+    with pytest.raises(Refused, match="cache type: the pool does not suit this model"):
+        _load(llama_dir, cache_type_v="f16")
 
 
 def test_what_does_not_fit_is_refused_with_the_numbers(llama_dir: Path) -> None:

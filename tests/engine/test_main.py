@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
 
 from mlxceld.engine import messages as m
+from mlxceld.engine.main import Engine, serve
+from mlxceld.engine.reader import LONG_TEXT, Order, Reader
 from mlxceld.plan import Wish
+from mlxceld.problems import Problem, Refused, Unreachable
 from tests.engine.processes import ROOT
-from tests.fake import Script, command
+from tests.fake import Script, command, loader
 
 Kind = TypeVar("Kind")
 
@@ -122,6 +129,23 @@ def test_a_model_that_does_not_load_is_no_fault_of_the_settings() -> None:
         assert wire.next(m.LoadFailed) == m.LoadFailed(
             "RuntimeError: a tensor is missing"
         )
+
+
+@pytest.mark.parametrize(("kind", "config"), [(Refused, True), (Unreachable, False)])
+def test_only_what_a_later_start_cannot_mend_is_a_fault_of_the_settings(
+    kind: type[Refused], config: bool
+) -> None:
+    def load(*_: Any) -> Engine:
+        raise kind([Problem("is not there", where="owner/name", hint="look again")])
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.sendall(m.frame([LOAD]))
+        serve(theirs, load)
+        told = m.read_up(ours.recv(1 << 16)[m.HEADER :])
+    assert told == [
+        m.LoadFailed("owner/name: is not there", "look again", config=config)
+    ]
 
 
 def test_an_engine_that_is_told_something_else_first_leaves() -> None:
@@ -240,13 +264,25 @@ def test_an_engine_that_is_told_to_leave_leaves() -> None:
         assert wire.status() == 0
 
 
-def test_a_malformed_message_ends_the_engine_and_says_so() -> None:
+@pytest.mark.parametrize("noise", ["00000001 ff", "ffffffff"], ids=["body", "length"])
+def test_a_malformed_message_ends_the_engine_and_says_so(noise: str) -> None:
     with engine() as wire:
         wire.ready()
-        wire.sock.sendall(bytes.fromhex("00000001 ff"))
+        wire.sock.sendall(bytes.fromhex(noise))
         assert wire.status() == 1
         assert wire.process.stderr is not None
         assert b"malformed message" in wire.process.stderr.read()
+
+
+def test_an_idle_engine_shows_that_it_lives() -> None:
+    """About five times a second here, with what MLX holds: nothing, in this engine."""
+    with engine() as wire:
+        wire.send(msgspec.structs.replace(LOAD, chunk_seconds=0.2))
+        wire.next(m.Ready)
+        began = time.monotonic()
+        for _ in range(5):
+            assert wire.next(m.Snapshot).memory == m.MemoryUse()
+        assert 0.4 < time.monotonic() - began < 3
 
 
 def test_signals_are_the_fronts_to_decide_about() -> None:
@@ -264,3 +300,55 @@ def test_signals_are_the_fronts_to_decide_about() -> None:
             os.kill(wire.process.pid, number)
         wire.send(generate(1, "a", n_predict=2))
         assert isinstance(wire.answer(1), m.Done)
+
+
+class _Said:
+    """A link that only remembers what was sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[m.Up] = []
+
+    def send(self, messages: list[m.Up]) -> None:
+        self.sent += messages
+
+
+def test_a_token_without_an_embedding_never_reaches_the_model() -> None:
+    engine = loader(Script())(LOAD, lambda loading: None)
+    inbox: queue.SimpleQueue[Order] = queue.SimpleQueue()
+    link = _Said()
+    reader = Reader(link, engine.vocabulary, 3, inbox)  # type: ignore[arg-type]
+    for request, tokens in ((1, [2]), (2, [3])):
+        reader.sort(m.Generate(request, list(tokens), m.Sampling()))
+    assert inbox.get_nowait().tokens == [2]
+    assert inbox.empty()
+    (failed,) = link.sent
+    assert isinstance(failed, m.Failed)
+    assert (failed.id, failed.code) == (2, 400)
+
+
+def test_a_long_text_holds_up_neither_short_ones_nor_cancels() -> None:
+    """While the long text is tokenised, a short prompt and a cancel go through."""
+    engine = loader(Script())(LOAD, lambda loading: None)
+    words, inbox = engine.vocabulary, queue.SimpleQueue[Order]()
+    go_on = threading.Event()
+    encode = words.encode
+
+    def slow(content: Any, **how: Any) -> list[int]:
+        if len(content[0]) > LONG_TEXT:
+            assert go_on.wait(10)
+        return encode(content, **how)
+
+    words.encode = slow  # type: ignore[method-assign]
+    link = _Said()
+    reader = Reader(link, words, 1000, inbox)  # type: ignore[arg-type]
+    for request, text in ((1, "a " * LONG_TEXT), (2, "b " * LONG_TEXT), (3, "c d")):
+        reader.sort(m.Generate(request, [text], m.Sampling()))
+    reader.sort(m.Cancel(1))
+    short = inbox.get(timeout=5)
+    assert (short.message.id, len(short.tokens)) == (3, 2)
+    assert inbox.empty()
+    go_on.set()
+    long = inbox.get(timeout=20)
+    assert (long.message.id, len(long.tokens)) == (2, LONG_TEXT)
+    assert inbox.empty()
+    assert link.sent == []

@@ -18,6 +18,8 @@ DOWN: list[m.Down] = [
         memory_limit=1 << 40,
         device="gpu",
         dequantize="on",
+        cache_type_k="q8_0",
+        cache_type_v="q4_0",
         prefill_chunk=64,
         queue_size=0,
         slot_prompt_similarity=0.5,
@@ -42,6 +44,8 @@ DOWN: list[m.Down] = [
     m.Cancel(7),
     m.Tokenize(9, ["a", 1], add_special=True, parse_special=False),
     m.Detokenize(10, [1, 2, 3]),
+    m.SlotAction(11, 2, "save", "/saved", "naïve 😀.bin"),
+    m.SlotAction(12, 0, "erase"),
     m.Shutdown(),
 ]
 
@@ -74,6 +78,7 @@ UP: list[m.Up] = [
     m.Failed(7, 503, "unavailable_error", "full", retry_after=1),
     m.Tokenized(9, [1, 2], [b"\xf0\x9f", b"\x98\x80"]),
     m.Detokenized(10, "text"),
+    m.SlotDone(11, 20, 4096, 1.5),
     m.Snapshot(
         [m.SlotState(0), m.SlotState(1, task=7, processing=True, n_held=3)],
         waiting=2,

@@ -13,7 +13,7 @@ import pytest
 from mlxceld.engine import model
 from mlxceld.engine.messages import ModelSource
 from mlxceld.engine.model import Loaded, load_model
-from mlxceld.problems import Refused
+from mlxceld.problems import Refused, Unreachable
 from tests import tiny
 
 mx = model.mx
@@ -187,6 +187,18 @@ def test_a_repository_that_was_never_fetched_is_refused_offline(
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     source = ModelSource(hf_repo="nobody/nothing-of-this-name", offline=True)
     with pytest.raises(Refused, match="nobody/nothing-of-this-name.*cannot be had"):
+        load_model(source, device="cpu", dequantize="auto", progress=lambda *_: None)
+
+
+def test_a_repository_that_cannot_be_fetched_now_may_be_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fetch(*_args: Any, **_options: Any) -> str:
+        raise OSError("the network is down")
+
+    monkeypatch.setattr("mlx_lm.utils.snapshot_download", fetch)
+    source = ModelSource(hf_repo="owner/name")
+    with pytest.raises(Unreachable, match="cannot be had: the network is down"):
         load_model(source, device="cpu", dequantize="auto", progress=lambda *_: None)
 
 

@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 from tests.engine import real
-from tests.engine.families import FAMILIES, OWN_STATE, POOLED_ALONE, TOGETHER
+from tests.engine.families import ALONE, FAMILIES, TOGETHER
 
 # isort: split
 import mlx.core as mx
 from mlx_lm.models import llama
 
-from mlxceld.engine.pool import StepRows
+from mlxceld.engine.pool import Layer
 from mlxceld.engine.probe import Verdict, probe, writes_in_place
+from mlxceld.engine.rows import StepRows
 from tests.tiny import VOCAB_SIZE
 
 
@@ -26,15 +27,15 @@ def _probe(loaded: real.Model, *, cell_major: bool = False) -> Verdict:
 
 @pytest.mark.parametrize("cell_major", [False, True])
 @pytest.mark.parametrize("family", TOGETHER)
-def test_plain_attention_is_decoded_together(
+def test_rows_of_most_families_are_decoded_together(
     family: str, cell_major: bool, tmp_path: Path
 ) -> None:
     loaded = real.tiny_model(tmp_path, family, **FAMILIES[family])
     assert _probe(loaded, cell_major=cell_major) == Verdict(True, True)
 
 
-@pytest.mark.parametrize("family", POOLED_ALONE)
-def test_a_family_that_multiplies_fetched_keys_itself_is_found_out(
+@pytest.mark.parametrize("family", ALONE)
+def test_a_family_that_reckons_with_its_cache_itself_is_found_out(
     family: str, tmp_path: Path
 ) -> None:
     verdict = _probe(real.tiny_model(tmp_path, family, **FAMILIES[family]))
@@ -42,22 +43,52 @@ def test_a_family_that_multiplies_fetched_keys_itself_is_found_out(
     assert verdict.note.startswith("rows cannot be decoded together: ")
 
 
-@pytest.mark.parametrize("family", OWN_STATE)
-def test_state_beside_plain_caches_means_one_row_at_a_time(
-    family: str, tmp_path: Path
-) -> None:
-    verdict = _probe(real.tiny_model(tmp_path, family, **FAMILIES[family]))
-    assert (verdict.pooled, verdict.batched) == (True, False)
-    assert verdict.note == (
-        "the model keeps state beside plain KV caches: one row at a time"
-    )
-
-
 def test_half_precision_rounding_is_no_fault(tmp_path: Path) -> None:
     loaded = real.tiny_model(tmp_path)
     loaded.model.set_dtype(mx.float16)
     loaded.map = real.caches.measure(loaded.model)
     assert _probe(loaded) == Verdict(True, True)
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16", "q8_0", "q4_0"])
+@pytest.mark.parametrize("family", ["llama", "gpt_oss"])
+def test_another_cache_type_changes_no_verdict(
+    family: str, kind: str, tmp_path: Path
+) -> None:
+    """Attention sinks included."""
+    loaded = real.tiny_model(tmp_path, family, **(FAMILIES[family] | {"head_dim": 32}))
+    for cell_major in (False, True):
+        verdict = probe(
+            loaded.model,
+            loaded.map,
+            VOCAB_SIZE,
+            cell_major=cell_major,
+            stored=loaded.map.stored_as(kind, kind),
+        )
+        assert verdict == Verdict(True, True)
+
+
+def test_a_device_that_stores_wrongly_is_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the last cell of a view were another."""
+    held = Layer.held
+    monkeypatch.setattr(
+        Layer, "held", lambda layer, start, end: held(layer, start + 1, end + 1)
+    )
+    loaded = real.tiny_model(tmp_path, head_dim=32)
+    monkeypatch.setattr("mlxceld.engine.probe._compare", lambda *_: None)
+    stored = loaded.map.stored_as("q8_0", "q8_0")
+    verdict = probe(
+        loaded.model, loaded.map, VOCAB_SIZE, cell_major=False, stored=stored
+    )
+    assert not verdict.pooled
+    assert verdict.note.startswith("this device stores them ")
+
+
+def test_a_model_with_nothing_in_the_pool_is_not_queued(tmp_path: Path) -> None:
+    loaded = real.tiny_model(tmp_path, "mamba2", **FAMILIES["mamba2"])
+    assert not writes_in_place(loaded.runner(2, 64))
 
 
 def _breaking(spoil: Any) -> Any:
@@ -106,7 +137,7 @@ def test_a_row_that_sees_one_token_too_few_is_caught(
             super().__init__(starts, positions)
             self.spans = [(start + 1, end) for start, end in self.spans]
 
-    monkeypatch.setattr("mlxceld.engine.probe.StepRows", Short)
+    monkeypatch.setattr("mlxceld.engine.batch.StepRows", Short)
     verdict = _probe(real.tiny_model(tmp_path))
     assert (verdict.pooled, verdict.batched) == (True, False)
 
@@ -130,7 +161,7 @@ def test_a_model_that_reads_its_cache_beyond_the_contract_keeps_its_own(
 
 def test_steps_that_are_read_at_once_count_as_in_place(tmp_path: Path) -> None:
     loaded = real.tiny_model(tmp_path)
-    assert writes_in_place(loaded.runner(2, 32768), real.WORDS)
+    assert writes_in_place(loaded.runner(2, 32768))
 
 
 def test_a_queue_of_steps_that_copies_a_layer_is_noticed(tmp_path: Path) -> None:
@@ -146,4 +177,4 @@ def test_a_queue_of_steps_that_copies_a_layer_is_noticed(tmp_path: Path) -> None
         return step(rows)
 
     runner.step = holding  # type: ignore[method-assign]
-    assert not writes_in_place(runner, real.WORDS)
+    assert not writes_in_place(runner)

@@ -184,13 +184,18 @@ def test_who_does_not_want_the_cache_reads_everything() -> None:
     assert bench.answer(words(10), n_predict=3).n_cached == 9
 
 
-def test_caches_that_cannot_go_back_remember_nothing() -> None:
-    runner = CellRunner(64, pipelined=True, trimmable=False)
+@pytest.mark.parametrize("pipelined", [True, False])
+def test_state_that_cannot_go_back_goes_on_from_the_end_of_a_prompt(
+    pipelined: bool,
+) -> None:
+    """The end of a prompt is before its last token: 2 of [5, 6, 7]."""
+    runner = CellRunner(64, pipelined=pipelined, trimmable=False)
     bench = Bench(split(1, 64), runner=runner)
-    for _ in range(2):
-        done = bench.answer([5, 6, 7], n_predict=4)
-        assert done.n_cached == 0
-        assert bench.tokens(done.id) == solo([5, 6, 7], 4)
+    turns = [([5, 6, 7], 0), ([5, 6, 7], 2), ([5, 6, 7, 8, 9], 2), ([5, 6, 7], 0)]
+    for prompt, n_cached in turns:
+        done = bench.answer(prompt, n_predict=4)
+        assert done.n_cached == n_cached
+        assert bench.tokens(done.id) == solo(prompt, 4)
 
 
 def test_a_new_prompt_takes_the_slot_that_was_used_longest_ago() -> None:
@@ -305,6 +310,15 @@ def test_with_no_stream_to_hold_up_a_chunk_has_its_full_length() -> None:
     bench.answer(words(129, "a"), n_predict=1)
     bench.answer(words(1025, "b"), n_predict=1)
     assert [len(tokens) for *_, tokens in bench.scripted.chunks] == [128, 512, 512]
+
+
+def test_a_chunk_takes_no_longer_than_whoever_watches_will_wait() -> None:
+    """At eight tokens a second: 64 to learn that, then ten seconds' worth of them."""
+    limits = Limits(prefill_chunk=512, chunk_seconds=10.0)
+    bench = Bench(split(1, 4096), limits=limits)
+    bench.scripted.seconds_per_token = 1 / 8
+    bench.answer(words(225, "a"), n_predict=1)
+    assert [len(tokens) for *_, tokens in bench.scripted.chunks] == [64, 80, 80]
 
 
 def test_all_decoding_slots_share_one_step() -> None:

@@ -180,14 +180,19 @@ class Asked:
     """The turn before which its client goes away."""
 
 
-TEXTS = (tuple(range(2, 34)), (2, 3, 4, *range(40, 69)), tuple(range(50, 82)))
+TEXTS = (
+    tuple(range(2, 46)),
+    (*range(2, 27), *range(40, 59)),
+    (2, 3, 4, *range(40, 81)),
+    tuple(range(50, 82)),
+)
 """Prompts are beginnings of these, so that slots often remember a part of them."""
 
 ASKED = st.builds(
     Asked,
     arrives=st.integers(0, 40),
     prompt=st.builds(
-        lambda text, n: text[:n], st.sampled_from(TEXTS), st.integers(1, 32)
+        lambda text, n: text[:n], st.sampled_from(TEXTS), st.integers(1, 39)
     ),
     n_predict=st.integers(-1, 40),
     seed=st.integers(0, 3),
@@ -208,12 +213,19 @@ PLANS = st.sampled_from(
     pipelined=st.booleans(),
     trimmable=st.sampled_from([True, True, True, False]),
     chunk=st.sampled_from([1, 5, 512]),
+    overflow=st.sampled_from(["preempt", "preempt", "error"]),
 )
 def test_every_answer_is_that_of_a_request_alone_and_told_once(
-    plan: Plan, mix: list[Asked], pipelined: bool, trimmable: bool, chunk: int
+    plan: Plan,
+    mix: list[Asked],
+    pipelined: bool,
+    trimmable: bool,
+    chunk: int,
+    overflow: str,
 ) -> None:
     runner = CellRunner(plan.cells, pipelined=pipelined, trimmable=trimmable)
-    bench = Bench(plan, runner=runner, limits=Limits(prefill_chunk=chunk))
+    limits = Limits(prefill_chunk=chunk, overflow=overflow)
+    bench = Bench(plan, runner=runner, limits=limits)
     ids: dict[Asked, list[int]] = {}
     gone: set[int] = set()
     for turn in range(20_000):
@@ -258,10 +270,25 @@ def test_every_answer_is_that_of_a_request_alone_and_told_once(
             if request in gone:
                 assert told == alone[: len(told)]
                 assert not bench.ended(request)
+            elif overflow == "error" and _overflown(bench, request):
+                assert told == alone[: len(told)]
+                assert plan.shared
             else:
                 assert told == alone
                 assert bench.done(request).n_decoded == len(alone)
                 assert bench.of(request)[-1] == bench.done(request)
+                assert bench.done(request).n_cached < len(asked.prompt)
+    assert bench.scheduler.snapshot().n_live == 0
+    assert all(slot.request is None for slot in bench.scheduler.slots)
+
+
+def _overflown(bench: Bench, request: int) -> bool:
+    """Whether it ended because the pool was short, and was told so once."""
+    if not any(isinstance(event, m.Failed) for event in bench.of(request)):
+        return False
+    failed = bench.failed(request)
+    assert (failed.code, failed.message) == (500, "Context size has been exceeded.")
+    return True
 
 
 def _oldest(bench: Bench) -> Request | None:

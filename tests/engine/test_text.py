@@ -141,6 +141,18 @@ def test_special_tokens_give_no_text_but_have_one(text: Text) -> None:
     assert text.decode([tiny.IM_END, tiny.vocabulary().index("A")]) == "<|im_end|>A"
 
 
+def test_special_tokens_may_be_preserved_but_no_end_of_an_answer() -> None:
+    pieces = [b"<|call|>", b"<|other|>", b"</s>", b"<|call|>x"]
+    text = Text(pieces, _no_text, special=[0, 1, 2], eos_ids=[2])
+    detokenizer = Detokenizer(text, ["<|call|>", "</s>"])
+    assert [detokenizer.add(token) for token in (0, 1, 2, 3)] == [
+        "<|call|>",
+        "",
+        "",
+        "<|call|>x",
+    ]
+
+
 def _no_text(text: str, parse_special: bool) -> list[int]:
     raise AssertionError("this vocabulary encodes nothing")
 

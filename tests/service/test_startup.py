@@ -134,6 +134,8 @@ def test_the_engine_is_told_what_the_settings_say() -> None:
             ctx_size=8192,
             parallel=4,
             batch_size=64,
+            cache_type_k="q8_0",
+            cache_type_v="f16",
             memory_limit=123,
             slot_prompt_similarity=0.5,
             overflow="error",
@@ -153,8 +155,26 @@ def test_the_engine_is_told_what_the_settings_say() -> None:
         4,
     )
     assert (load.prefill_chunk, load.queue_size, load.memory_limit) == (64, 7, 123)
+    assert load.memory_share == ""
+    assert (load.cache_type_k, load.cache_type_v) == ("q8_0", "f16")
     assert load.slot_prompt_similarity == 0.5
     assert (load.overflow, load.queue_timeout) == ("error", 2.5)
+
+
+@pytest.mark.parametrize("share", ["auto", "60%"])
+def test_a_share_of_memory_is_the_engines_to_work_out(share: str) -> None:
+    load = startup.load_message(Settings(engine=EngineSettings(memory_limit=share)))
+    assert (load.memory_limit, load.memory_share) == (None, share)
+
+
+@pytest.mark.parametrize(
+    ("watchdog", "seconds"), [(0.0, 10.0), (60.0, 10.0), (20.0, 5.0)]
+)
+def test_a_prompt_chunk_is_to_take_a_quarter_of_the_watchdogs_time(
+    watchdog: float, seconds: float
+) -> None:
+    engine = EngineSettings(watchdog_timeout=watchdog)
+    assert startup.load_message(Settings(engine=engine)).chunk_seconds == seconds
 
 
 def test_a_reload_names_what_a_restart_would_change_and_masks_secrets(

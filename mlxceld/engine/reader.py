@@ -1,0 +1,153 @@
+"""The engine's second thread: reads the socket, turns text into tokens.
+
+It touches no array. Questions about text are answered here at once, so that they never
+wait for a step. A very long text is tokenised by a thread of its own: nobody else's
+start or cancel waits for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import msgspec
+
+from mlxceld.engine import messages as m
+from mlxceld.engine.faults import fault
+from mlxceld.engine.link import Link
+from mlxceld.engine.text import Text
+
+LONG_TEXT = 50_000
+"""Characters; a shorter text takes no longer than a decode step or two."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A message for the thread that owns MLX."""
+
+    message: m.Generate | m.Cancel | m.SlotAction
+    tokens: list[int]
+    """What a `Generate`'s prompt became."""
+
+
+class Reader:
+    """Sorts what the front sends; `run` is the thread's whole life."""
+
+    def __init__(
+        self, link: Link, text: Text, n_vocab: int, inbox: queue.SimpleQueue[Order]
+    ) -> None:
+        """`n_vocab` are the tokens that the model has an embedding for."""
+        self._link = link
+        self._text = text
+        # A tokenizer may know tokens that the model does not, and the other way round.
+        self._n_vocab = min(text.n_vocab, n_vocab)
+        self._inbox = inbox
+        self._long = ThreadPoolExecutor(1, thread_name_prefix="tokenise")
+        self._lock = threading.Lock()
+        self._reading: set[int] = set()
+        """Requests whose prompt is being tokenised and that nobody has cancelled."""
+
+    def run(self) -> None:
+        """Read until the front goes, which ends the process."""
+        while True:
+            try:
+                batch = self._link.receive()
+            except msgspec.DecodeError as error:
+                die(f"malformed message: {error}")
+            if batch is None:
+                os._exit(0)
+            for message in batch:
+                self.sort(message)
+
+    def sort(self, message: m.Down) -> None:
+        """Answer a message, or queue it for the thread that owns MLX."""
+        match message:
+            case m.Generate():
+                with self._lock:
+                    self._reading.add(message.id)
+                self._with_text(self._prompt, message, message.prompt)
+            case m.Cancel(id=request_id):
+                with self._lock:
+                    if request_id in self._reading:
+                        self._reading.remove(request_id)
+                    else:
+                        self._inbox.put(Order(message, []))
+            case m.SlotAction():
+                self._inbox.put(Order(message, []))
+            case m.Tokenize():
+                self._with_text(self._tokenize, message, message.content)
+            case m.Detokenize():
+                self._guard(self._detokenize, message)
+            case m.Shutdown():
+                os._exit(0)
+
+    def _with_text(
+        self, work: Callable[[Any], None], message: Any, content: Sequence[str | int]
+    ) -> None:
+        """Do what needs a text's tokens: here, or beside when the text is long."""
+        if sum(len(part) for part in content if isinstance(part, str)) > LONG_TEXT:
+            self._long.submit(self._guard, work, message)
+        else:
+            self._guard(work, message)
+
+    def _guard(self, work: Callable[[Any], None], message: Any) -> None:
+        """Do it; a fault of ours is logged and told to whoever asked."""
+        try:
+            work(message)
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+            failed = m.Failed(message.id, 500, "server_error", said)
+            self._link.send([fault("reading a message", error), failed])
+
+    def _prompt(self, message: m.Generate) -> None:
+        tokens = self._text.encode(message.prompt, add_special=message.add_special)
+        valid = _valid(tokens, self._n_vocab)
+        with self._lock:
+            if message.id not in self._reading:
+                return
+            self._reading.remove(message.id)
+            if valid:
+                self._inbox.put(Order(message, tokens))
+        if not valid:
+            self._link.send([_invalid(message.id)])
+
+    def _tokenize(self, message: m.Tokenize) -> None:
+        tokens = self._text.encode(
+            message.content,
+            add_special=message.add_special,
+            parse_special=message.parse_special,
+        )
+        pieces = [self._text.piece(token, special=True) for token in tokens]
+        self._link.send([m.Tokenized(message.id, tokens, pieces)])
+
+    def _detokenize(self, message: m.Detokenize) -> None:
+        if not _valid(message.tokens, self._text.n_vocab):
+            self._link.send([_invalid(message.id)])
+            return
+        text = self._text.decode(message.tokens)
+        self._link.send([m.Detokenized(message.id, text)])
+
+
+def die(why: str) -> NoReturn:
+    """End the process, which the front notices, even when nothing can be said."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"engine: {why}\n")
+        sys.stderr.flush()
+    os._exit(1)
+
+
+def _valid(tokens: Sequence[int], n_vocab: int) -> bool:
+    return all(0 <= token < n_vocab for token in tokens)
+
+
+def _invalid(request_id: int) -> m.Failed:
+    return m.Failed(
+        request_id, 400, "invalid_request_error", "Prompt contains invalid tokens"
+    )

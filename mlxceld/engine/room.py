@@ -1,0 +1,94 @@
+"""Cells for a slot: evict what is idle, let others give way, move what is in the way.
+
+The ledger decides who gives way, the spans where everything lies; this file carries it
+out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from mlxceld.engine import ledger
+from mlxceld.engine.runner import Runner
+from mlxceld.engine.slot import Slot
+from mlxceld.engine.spans import Spans
+from mlxceld.plan import Plan
+
+
+def decodes(slot: Slot) -> bool:
+    """Whether the slot takes part in the next decode step."""
+    request = slot.request
+    return (
+        request is not None
+        and not slot.prefilling
+        and request.issued < request.limit
+        and not (request.stepwise and request.issued > len(request.output))
+    )
+
+
+class Room:
+    """The spans of all slots, and the order in which room is made."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        slots: Sequence[Slot],
+        runner: Runner,
+        overflow: Callable[[], None],
+        keep: Callable[[Slot, int], None],
+    ) -> None:
+        """`overflow` ends or puts back running requests and calls `forget` for each.
+
+        `keep` is told of an idle slot, and of the first cell of its span, before what
+        it remembers is lost.
+        """
+        self.spans = Spans(plan.slots, plan.slot_ctx, plan.pool, shared=plan.shared)
+        self._plan = plan
+        self._slots = slots
+        self._runner = runner
+        self._overflow = overflow
+        self._keep = keep
+
+    def make(self, slot: Slot, n: int) -> bool:
+        """Let the slot's span hold `n` cells; False when its own request had to go.
+
+        Order: what idle slots remember, then the overflow policy.
+        """
+        while slot.request is not None:
+            if self.hold(slot, n):
+                return True
+            self._overflow()
+        return False
+
+    def hold(self, slot: Slot, n: int) -> bool:
+        """Let the slot's span hold `n` cells, at the cost of idle slots alone.
+
+        False when clearing them would not be enough; then nothing has changed.
+        """
+        claims = self._claims()
+        if self._plan.shared:
+            evict = ledger.to_evict(self._slots, claims, slot, n, self._plan.pool)
+            if evict is None:
+                return False
+            for idle in evict:
+                self._keep(idle, self.spans.start(idle.id))
+                self.forget(idle)
+            claims = self._claims()
+        held = [other.n_held for other in self._slots]
+        moves = self.spans.reserve(slot.id, n, held, claims)
+        if moves is None:
+            raise RuntimeError(f"no room for {n} cells in slot {slot.id}")
+        if moves:
+            self._runner.move(moves)
+        return True
+
+    def forget(self, slot: Slot) -> None:
+        """Clear what a slot holds and give its cells back."""
+        slot.n_held = 0
+        slot.tokens = []
+        self.spans.release(slot.id)
+        self._runner.forget(slot.id)
+
+    def _claims(self) -> list[int]:
+        """Cells that each slot has to keep: a decoding row needs one more at once."""
+        return [slot.n_held + decodes(slot) for slot in self._slots]

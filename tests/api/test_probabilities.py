@@ -1,0 +1,197 @@
+"""Probabilities of tokens, in llama-server's dialect and in OpenAI's.
+
+The toy engine is sure of every token: its logarithm is 0, and it is its own and only
+candidate. The numbers themselves are the sampler's tests.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import openai
+import pytest
+
+from tests.api.serving import Served
+
+CHAT = "/v1/chat/completions"
+FOX = [{"role": "user", "content": "fox"}]
+PIECES = ["The ", "quick br", "own f", "ox ju", "mps"]
+
+
+def texts(found: list[dict[str, Any]]) -> list[str]:
+    return [entry["token"] for entry in found]
+
+
+def test_a_native_answer_has_an_entry_for_each_token(served: Served) -> None:
+    asked = {"prompt": "fox", "n_predict": 2, "n_probs": 3}
+    body = served.post("/completion", asked).json()
+    assert list(body)[-1] == "completion_probabilities"
+    entries = body["completion_probabilities"]
+    assert texts(entries) == ["The ", "quick br"]
+    first = entries[0]
+    assert list(first) == ["id", "token", "bytes", "logprob", "top_logprobs"]
+    assert (first["bytes"], first["logprob"]) == ([84, 104, 101, 32], 0.0)
+    assert list(first["top_logprobs"][0]) == ["id", "token", "bytes", "logprob"]
+    assert body["generation_settings"]["n_probs"] == 3
+
+
+def test_a_native_stream_has_them_event_by_event(served: Served) -> None:
+    events = served.events(
+        "/completion", {"prompt": "fox", "n_predict": 3, "n_probs": 1}
+    )
+    *parts, last = events
+    assert [texts(part["completion_probabilities"]) for part in parts] == [
+        ["The "],
+        ["quick br"],
+        ["own f"],
+    ]
+    assert "completion_probabilities" not in last
+
+
+def test_without_the_wish_there_are_none(served: Served) -> None:
+    for body in ({"n_probs": 0}, {"logprobs": None}, {}):
+        reply = served.post("/completion", {"prompt": "fox", "n_predict": 1, **body})
+        assert "completion_probabilities" not in reply.json()
+
+
+def test_a_special_token_has_no_text(served: Served) -> None:
+    """The end of the answer is a token, but nothing that anybody reads."""
+    body = served.post("/completion", {"prompt": "fox", "n_probs": 1}).json()
+    assert texts(body["completion_probabilities"]) == [*PIECES, ""]
+    assert body["completion_probabilities"][-1]["bytes"] == []
+
+
+def test_several_prompts_have_their_own(served: Served) -> None:
+    asked = {"prompt": ["fox", "lines"], "n_predict": 1, "n_probs": 1}
+    body = served.post("/completion", asked).json()
+    found = [texts(answer["completion_probabilities"]) for answer in body]
+    assert found == [["The "], ["one\n"]]
+
+
+def test_a_completion_has_logprobs_in_its_choice(served: Served) -> None:
+    asked = {"prompt": "fox", "max_tokens": 2, "logprobs": 2}
+    [choice] = served.post("/v1/completions", asked).json()["choices"]
+    assert list(choice) == ["text", "index", "logprobs", "finish_reason"]
+    assert list(choice["logprobs"]) == ["content"]
+    assert texts(choice["logprobs"]["content"]) == ["The ", "quick br"]
+
+
+def test_a_chat_answer_has_logprobs_in_its_choice(served: Served) -> None:
+    asked = {"messages": FOX, "max_tokens": 2, "logprobs": True}
+    [choice] = served.post(CHAT, asked).json()["choices"]
+    assert list(choice) == ["finish_reason", "index", "message", "logprobs"]
+    assert texts(choice["logprobs"]["content"]) == ["The ", "quick br"]
+    del asked["logprobs"]
+    assert "logprobs" not in served.post(CHAT, asked).json()["choices"][0]
+
+
+@pytest.mark.parametrize(
+    ("more", "n_probs"),
+    [
+        ({}, 20),
+        ({"top_logprobs": 5}, 5),
+        ({"top_logprobs": None}, 20),
+        # The token itself is told in any case, beside one candidate.
+        ({"top_logprobs": 0}, 1),
+        ({"n_probs": 3}, 20),
+    ],
+)
+def test_how_many_candidates_a_chat_asks_for(
+    served: Served, more: dict[str, Any], n_probs: int
+) -> None:
+    asked = {"messages": FOX, "max_tokens": 1, "logprobs": True, "verbose": True}
+    body = served.post(CHAT, {**asked, **more}).json()
+    assert body["__verbose"]["generation_settings"]["n_probs"] == n_probs
+    assert texts(body["choices"][0]["logprobs"]["content"]) == ["The "]
+
+
+def test_a_chat_without_logprobs_may_ask_natively(served: Served) -> None:
+    asked = {"messages": FOX, "max_tokens": 1, "n_probs": 1}
+    [choice] = served.post(CHAT, asked).json()["choices"]
+    assert texts(choice["logprobs"]["content"]) == ["The "]
+
+
+def streamed(served: Served, path: str, asked: dict[str, Any]) -> list[dict[str, Any]]:
+    """The choices of a stream's chunks."""
+    events = served.events(path, asked)
+    assert events.pop() == "[DONE]"
+    return [chunk["choices"][0] for chunk in events]
+
+
+def test_a_chat_stream_tells_with_each_text(served: Served) -> None:
+    asked = {"messages": FOX, "max_tokens": 3, "logprobs": True, "top_logprobs": 1}
+    opening, *parts, ending = streamed(served, CHAT, asked)
+    assert "logprobs" not in opening
+    assert "logprobs" not in ending
+    for part, piece in zip(parts, PIECES, strict=False):
+        assert part["delta"] == {"content": piece}
+        assert list(part) == ["finish_reason", "index", "delta", "logprobs"]
+        assert texts(part["logprobs"]["content"]) == [piece]
+
+
+def test_a_completions_stream_tells_with_each_text(served: Served) -> None:
+    asked = {"prompt": "fox", "max_tokens": 2, "logprobs": 1}
+    *parts, ending = streamed(served, "/v1/completions", asked)
+    assert [texts(part["logprobs"]["content"]) for part in parts] == [
+        ["The "],
+        ["quick br"],
+    ]
+    assert ending["logprobs"] is None
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/completions"])
+def test_tokens_without_text_are_told_with_the_next_text(
+    served: Served, path: str
+) -> None:
+    """A character of three tokens, and one text that is held back for a stop."""
+    asked: dict[str, Any] = {"logprobs": True}
+    for prompt, stop, chunks in [
+        ("bytes", [], [[b"\xea", b"\xb0", b"\x80"], [b"!"], [b""]]),
+        (
+            "fox",
+            ["own fax"],
+            [[b"The "], [b"quick br"], [b"own f", b"ox ju"], [b"mps"], [b""]],
+        ),
+    ]:
+        asked |= {"prompt": prompt, "messages": [{"role": "user", "content": prompt}]}
+        parts = streamed(served, path, {**asked, "stop": stop})
+        told = [part["logprobs"]["content"] for part in parts if part.get("logprobs")]
+        assert [[bytes(e["bytes"]) for e in content] for content in told] == chunks
+        # The end of the answer, which has no text, comes with the reason.
+        assert parts[-1]["finish_reason"] == "stop"
+        assert parts[-1]["logprobs"]
+
+
+def test_tools_and_logprobs_do_not_go_together_in_a_stream(served: Served) -> None:
+    function = {"name": "f", "parameters": {"type": "object"}}
+    asked = {
+        "messages": FOX,
+        "max_tokens": 1,
+        "logprobs": True,
+        "tools": [{"type": "function", "function": function}],
+    }
+    reply = served.post(CHAT, {**asked, "stream": True})
+    assert reply.status_code == 400
+    assert "logprobs is not supported" in reply.json()["error"]["message"]
+    assert served.post(CHAT, asked).status_code == 200
+
+
+def test_openais_client_reads_logprobs(served: Served) -> None:
+    client = openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0)
+    messages: Any = FOX
+    whole = client.chat.completions.create(
+        model="any", messages=messages, logprobs=True, top_logprobs=1
+    )
+    found = whole.choices[0].logprobs
+    assert found is not None
+    assert found.content is not None
+    assert "".join(entry.token for entry in found.content) == "".join(PIECES)
+    assert whole.choices[0].message.content == "".join(PIECES)
+    assert found.content[0].logprob == 0.0
+    told = ""
+    for chunk in client.chat.completions.create(
+        model="any", messages=messages, logprobs=True, top_logprobs=1, stream=True
+    ):
+        if chunk.choices[0].logprobs and chunk.choices[0].logprobs.content:
+            told += "".join(e.token for e in chunk.choices[0].logprobs.content)
+    assert told == "".join(PIECES)
