@@ -539,6 +539,16 @@ def test_a_key_on_the_command_line_gets_a_warning_without_the_key(setup: Setup) 
     assert "s3cret" not in warning.render()
 
 
+def test_an_open_address_without_a_key_gets_a_warning(setup: Setup) -> None:
+    (warning,) = setup.resolve("--host", "0.0.0.0").warnings
+    assert (warning.where, warning.what.split(" can ")[0]) == (
+        "server.host",
+        "`0.0.0.0`",
+    )
+    keyed = setup.resolve("--host", "0.0.0.0", LLAMA_API_KEY="k")
+    assert keyed.warnings == ()
+
+
 # ---- what it becomes ----
 
 

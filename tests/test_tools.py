@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -213,12 +214,14 @@ def test_calls_are_read_in_the_form_of_the_model(
         assert found.content.strip() == "", step
 
 
-@pytest.mark.parametrize(("name", "text", "wanted"), WRITTEN)
+@pytest.mark.parametrize(
+    ("name", "text", "wanted"),
+    # Without a sign, calls are the whole answer.
+    [written for written in WRITTEN if not written[1].startswith("{")],
+)
 def test_words_before_calls_are_content(
     name: str, text: str, wanted: list[tuple[str, Any]]
 ) -> None:
-    if text.startswith("{"):
-        pytest.skip("without a sign, calls are the whole answer")
     for step in STEPS:
         found = heard(BY_NAME[name], "Let me see.\n\n" + text.lstrip(), step)
         assert (found.content, calls(found)) == ("Let me see.", wanted), step
@@ -258,6 +261,38 @@ def test_a_call_behind_a_broken_one_is_found(step: int) -> None:
     text = '<tool_call>oops</tool_call>\n<tool_call>{"name": "now"}</tool_call>'
     found = heard(HERMES, text, step)
     assert (found.content, calls(found)) == ("<tool_call>oops</tool_call>", [NOW])
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_words_behind_a_call_keep_their_blanks(step: int) -> None:
+    text = '<tool_call>{"name": "now"}</tool_call>\n\nIt is  late.\n Bye \n'
+    found = heard(HERMES, text, step)
+    assert (found.content, calls(found)) == ("It is  late.\n Bye \n", [NOW])
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_broken_object_behind_a_call_is_content(step: int) -> None:
+    text = '<tool_call>[{"name": "now"}, {oops "x"}]</tool_call>'
+    found = heard(HERMES, text, step)
+    assert (found.content, calls(found)) == ('{oops "x"}]</tool_call>', [NOW])
+
+
+def test_where_a_damaged_answer_is_cut_makes_no_difference() -> None:
+    chance = random.Random(7)
+    texts = [text for _, text, _ in WRITTEN]
+    for _ in range(400):
+        text = chance.choice(texts)
+        for _ in range(chance.randint(1, 3)):
+            at, other = chance.randrange(len(text) + 1), chance.choice(texts)
+            piece = other[chance.randrange(len(other)) :][: chance.randint(0, 9)]
+            text = text[:at] + piece + text[at + chance.randint(0, 5) :]
+        form = BY_NAME[chance.choice(list(BY_NAME))]
+        found = []
+        for step in (1, 3, 10_000):
+            answer = heard(form, text, step)
+            made = [(call.name, call.arguments) for call in answer.calls]
+            found.append((answer.content, made))
+        assert found[0] == found[1] == found[2], text
 
 
 @pytest.mark.parametrize("step", STEPS)

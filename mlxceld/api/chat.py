@@ -12,6 +12,7 @@ from typing import Any
 
 from mlxceld.api.errors import ApiError, bad_field, invalid, not_supported
 from mlxceld.api.flow import Job, make_job
+from mlxceld.api.grammars import constrains, with_format
 from mlxceld.api.http import Exchange
 from mlxceld.api.readers import INT32, flag, integer, json_object, text
 from mlxceld.api.state import State
@@ -61,7 +62,7 @@ def chat_prompt(state: State, body: dict[str, Any]) -> ChatPrompt:
     itself refuses, 501 for fields that ask for what is not served.
     """
     limits = state.limits()
-    _refuse(body, state)
+    _refuse(body)
     tools = _tools(state, body)
     continues = flag(body, "continue_final_message", False, limits)
     opens = flag(body, "add_generation_prompt", True, limits)
@@ -75,8 +76,9 @@ def chat_prompt(state: State, body: dict[str, Any]) -> ChatPrompt:
         words = str(error)
         raise (not_supported if error.unsupported else invalid)(words) from None
     variables, thinks = _variables(state, body)
-    if tools.required:
-        # The answer is a call from its first token on.
+    bound = tools.required or constrains(body)
+    if bound:
+        # The answer is a call, or what was asked for, from its first token on.
         thinks, variables["enable_thinking"] = False, False
     messages: Sequence[Message] = talk.messages
     trailing = len(talk.messages) < len(body["messages"])
@@ -91,12 +93,12 @@ def chat_prompt(state: State, body: dict[str, Any]) -> ChatPrompt:
     speaks = harmony.speaks_harmony(template.text)
     if not speaks:
         words = _close(words, template.text, prefill, thinks)
-    elif prefill and "<|channel|>" not in prefill:
+    elif (prefill or bound) and "<|channel|>" not in prefill:
         words += harmony.FINAL
     style = style_of(
         template.text, words, _reasoning_format(state, body), _calling(template, tools)
     )
-    if speaks and prefill:
+    if speaks and (prefill or bound):
         style = replace(style, harmony=False, markers=None)
     begun = ""
     if opens and flag(body, "verbose", False, limits):
@@ -118,10 +120,9 @@ def chat_prompt(state: State, body: dict[str, Any]) -> ChatPrompt:
 
 async def chat_job(state: State, body: dict[str, Any], prompt: ChatPrompt) -> Job:
     """The generations for a chat request. Raises ApiError."""
+    body = with_format(body, state.limits())
     if prompt.schema is not None:
-        shape = body.get("response_format")
-        free = shape is None or shape == {} or shape == {"type": "text"}
-        if body.get("grammar") or body.get("json_schema") or not free:
+        if constrains(body):
             raise invalid("Cannot use custom grammar constraints with tools.")
         body = {**body, "json_schema": prompt.schema}
     job = await make_job(state, _with_candidates(body, state), [[prompt.text]])
@@ -264,18 +265,8 @@ def _calling(template: ChatTemplate, tools: Tools) -> Calling | None:
     return Calling(form, tools.schemas, tools.parallel, forced=tools.required)
 
 
-def _refuse(body: dict[str, Any], state: State) -> None:
-    """501 for chat fields that ask for a format, 400 for broken ones."""
-    limits = state.limits()
-    wanted = body.get("response_format")
-    if wanted is not None:
-        kind = json_object("response_format", wanted, limits).get("type")
-        if kind in ("json_object", "json_schema"):
-            raise not_supported(
-                f"Field 'response_format': type {kind} is not supported by this server"
-            )
-        if kind is not None and kind != "text":
-            raise bad_field("response_format", 'type must be "text"')
+def _refuse(body: dict[str, Any]) -> None:
+    """400 for fields that do not go together."""
     if body.get("top_logprobs") is not None and not body.get("logprobs"):
         raise invalid("top_logprobs requires logprobs to be set to true")
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mlxceld.api.errors import bad_field, not_supported
+from mlxceld.api.grammars import read_grammar
 from mlxceld.api.readers import (
     INT32,
     Limits,
     Reader,
-    anything,
     array,
     bias,
     boolean,
@@ -27,7 +27,6 @@ from mlxceld.api.readers import (
     integer,
     json_object,
     number,
-    text,
     text_or_texts,
     texts,
 )
@@ -96,6 +95,8 @@ class Ask:
     """The samplers in the order in which they have to work."""
     chat: Mapping[str, Any] = field(default_factory=dict)
     """What a chat says of its format, in `generation_settings`."""
+    grammar: m.GrammarSpec | None = None
+    """What the answer has to match."""
     inert: Mapping[str, Any] = field(default_factory=dict)
     """Values of `NOT_YET` fields that ask for nothing, to be reported."""
 
@@ -281,8 +282,7 @@ def _never(value: Any) -> bool:
 
 
 NOT_YET: tuple[NotYet, ...] = (
-    NotYet("grammar", text, bool),
-    NotYet("json_schema", anything, lambda v: True),
+    NotYet("grammar_lazy", boolean, bool),
     NotYet("lora", array, bool),
     NotYet("adaptive_target", number(), lambda v: v >= 0),
     NotYet("adaptive_decay", number(), _never),
@@ -313,7 +313,8 @@ def read_ask(body: dict[str, Any], settings: Settings, limits: Limits) -> Ask:
             raise not_supported(f"Field '{known.name}': not supported by this server")
     values["seed"] = _seed(values["seed"])
     values["top_k"] = max(0, min(values["top_k"], limits.n_vocab))
-    return _leave_out(Ask(**values, inert=inert))
+    grammar = read_grammar(body, limits)
+    return _leave_out(Ask(**values, inert=inert, grammar=grammar))
 
 
 def _seed(wanted: int) -> int:

@@ -181,6 +181,7 @@ class Flow:
             stop=list(ask.stop),
             t_max_predict_ms=ask.t_max_predict_ms,
             n_indent=ask.n_indent,
+            grammar=ask.grammar,
             id_slot=ask.id_slot,
             cache_prompt=ask.cache_prompt,
             preserved=list(self._job.preserved),

@@ -113,7 +113,7 @@ class Gate:
         if sum(len(name) + len(value) for name, value in headers) > MAX_HEADER:
             await exchange.send_error(head_too_large(MAX_HEADER))
             return
-        if not self._hosts.admits(headers, file=scope["server"] is None):
+        if not self._hosts.admits(headers, file=_through_file(scope)):
             await exchange.send_error(forbidden(_FOREIGN_HOST))
             return
         if exchange.method == "OPTIONS":
@@ -132,11 +132,19 @@ class Gate:
         await self._app(scope, receive, send)
 
 
+def _through_file(scope: HTTPScope) -> bool:
+    """Whether the connection came through a UNIX socket, which has no port."""
+    server = scope["server"]
+    return server is None or server[1] is None
+
+
 _FOREIGN_HOST = (
     "the Host header names a host that is not this machine: "
     "list it in server.allowed_hosts, or set an API key"
 )
 
+# As llama-server does, and never beside a literal `*`, which browsers refuse. It gives
+# pages nothing: a key travels in a header that a page has to know, not in a cookie.
 _PREFLIGHT = [
     ("access-control-allow-credentials", "true"),
     ("access-control-allow-methods", "GET, POST, DELETE, OPTIONS"),

@@ -126,10 +126,6 @@ def json_object(name: str, value: Any, limits: Limits) -> dict[str, Any]:
     return value
 
 
-def anything(name: str, value: Any, limits: Limits) -> Any:
-    return value
-
-
 def texts(name: str, value: Any, limits: Limits) -> tuple[str, ...]:
     """Strings of a list; the empty ones, which match everything, are dropped."""
     items = array(name, value, limits)

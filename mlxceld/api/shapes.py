@@ -133,7 +133,7 @@ def generation_settings(
             "logit_bias": [{"bias": amount, "token": token} for token, amount in biases]
         },
         "min_keep": {
-            "grammar": "",
+            "grammar": _grammar(ask),
             "grammar_lazy": False,
             "grammar_triggers": [],
             "preserved_tokens": [],
@@ -144,6 +144,12 @@ def generation_settings(
         every[key] = value
         every.update(private.get(key, {}))
     return every
+
+
+def _grammar(ask: Ask) -> str:
+    """The grammar that a request wrote; llama-server shows what schemas become."""
+    spec = ask.grammar
+    return spec.text if spec is not None and spec.kind == "gbnf" else ""
 
 
 def default_settings(settings: Settings) -> dict[str, Any]:

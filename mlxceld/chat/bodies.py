@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -24,7 +25,7 @@ _LONGEST_HEAD = 300
 """Characters; a name that takes more is none."""
 
 
-class Body:
+class Body(ABC):
     """What all bodies share."""
 
     def __init__(self, numbering: Numbering) -> None:
@@ -49,8 +50,9 @@ class Body:
             self._unfit()
         return found
 
+    @abstractmethod
     def _read(self, *, last: bool) -> list[Piece]:
-        raise NotImplementedError
+        """What can be told of `_text`; `last` says that no more will come."""
 
     def _end(self, at: int) -> None:
         """Done; the text behind `at` is not of this body."""
@@ -78,6 +80,7 @@ class JsonBody(Body):
         self._end_marker = end
         self._known = known
         self._object: ObjectReader | None = None
+        self._object_text = ""
         self._in_list = False
         self._expects = True
         """Whether an object may begin here."""
@@ -93,9 +96,11 @@ class JsonBody(Body):
         reader = self._object
         if reader is not None:
             text, self._text = self._text, ""
+            self._object_text += text
             found += reader.feed(text)
             self._given = self._given or reader.begun
             if reader.state == "broken":
+                self._text = reader.rest if reader.begun else self._object_text
                 self._unfit()
             if reader.state != "done":
                 return False
@@ -113,6 +118,7 @@ class JsonBody(Body):
         """Brackets and separators around the objects."""
         if mark == "{" and self._expects:
             self._object = ObjectReader(self.numbering, self._known)
+            self._object_text = ""
             self._expects = False
             return True
         if mark == "[" and self._expects and not self._in_list:

@@ -103,8 +103,9 @@ class ObjectReader:
         while at < len(text) and self.state == "open":
             self._take(text[at])
             at += 1
-        if self.state == "done":
-            self.rest = text[at:]
+        if self.state != "open":
+            # What broke the object is not part of it.
+            self.rest = text[at - (self.state == "broken") :]
         if self._streams and self._value:
             self._found.append(self._numbering.arguments("".join(self._value)))
             self._value = []

@@ -63,6 +63,8 @@ class CallSplitter:
         self._body: Body | None = None
         self._fresh = True
         """Whether nothing but blanks came so far."""
+        self._after = False
+        """Whether nothing but blanks came since a call."""
 
     def feed(self, text: str) -> list[Piece]:
         self._held += text
@@ -77,7 +79,7 @@ class CallSplitter:
             found += self._read()
         if self._waits:
             found.append(Content(self._sign))
-        if self._waits or self._held.strip() or not self._numbering.count:
+        if self._waits or self._held.strip() or not self._after:
             found.append(Content(self._held))
         self._held = ""
         return self._allowed(found)
@@ -115,7 +117,7 @@ class CallSplitter:
         if self._fresh and text and text[0] in self._bare:
             self._sign, self._waits, self._fresh = "", True, False
             return True
-        if self._numbering.count:
+        if self._after:
             held = text
         signs = self._calling.form.begins
         places = [(at, sign) for sign in signs if (at := held.find(sign)) >= 0]
@@ -123,13 +125,13 @@ class CallSplitter:
             at, self._sign = min(places)
             found.append(Content(held[:at].rstrip()))
             self._held = held[at + len(self._sign) :]
-            self._waits, self._fresh = True, False
+            self._waits, self._fresh, self._after = True, False, False
             return True
         keep = max(undecided(held, sign) for sign in signs)
         sure = held[: len(held) - keep].rstrip()
         if sure:
             found.append(Content(sure))
-            self._fresh = False
+            self._fresh = self._after = False
         self._held = held[len(sure) :]
         return False
 
@@ -144,6 +146,7 @@ class CallSplitter:
         self._body = None
         if body.state == "done":
             self._held = body.rest
+            self._after = True
             return
         found.append(Content(self._sign))
         self._held = body.raw

@@ -35,6 +35,11 @@ Held: TypeAlias = mx.array | Packed
 """Keys or values as the pool holds them."""
 
 
+def on_cuda() -> bool:
+    """Whether MLX's default device is a GPU under CUDA."""
+    return bool(mx.default_device() == mx.gpu) and not mx.metal.is_available()
+
+
 def plain(held: Held) -> mx.array:
     """Keys or values as an array, whatever they are held as."""
     return held.unpacked() if isinstance(held, Packed) else held
@@ -68,12 +73,12 @@ def token_attention(
 ) -> mx.array:
     """Attention of one token `[1, heads, 1, dim]` over keys and values as held.
 
-    Products with packed ones need no unpacked copy; sinks only work in the fused
-    kernel, which does.
+    Products with packed ones need no unpacked copy. Sinks only work in the fused
+    kernel, which does, and MLX on CUDA has no packed product over several heads.
     """
     if isinstance(keys, mx.array) and isinstance(values, mx.array):
         return attention(query, keys, values, scale, None, sinks)
-    if sinks is not None:
+    if sinks is not None or on_cuda():
         return attention(query, plain(keys), plain(values), scale, None, sinks)
     _, heads, _, dim = query.shape
     kv_heads = (keys if isinstance(keys, mx.array) else keys.parts[0]).shape[1]

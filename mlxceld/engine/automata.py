@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 from mlxceld.engine.gbnf import Alt, Chars, Node, Ref, Repeat, Seq, Spans
 
-MOST_POSITIONS = 4000
-MOST_WORK = 50_000
-"""Sets of positions times the kinds of characters that lead on from them."""
+MOST_WORK = 1_000_000
+"""Steps from one position to another that are looked at."""
 
 _UNROLLED = 8
 """Repetitions up to this number are counted, more are taken for any number."""
@@ -54,22 +53,23 @@ def analyse(node: Node, rules: Mapping[str, Node]) -> Word:
     Both sets of bytes may be larger than they have to be, never smaller.
     """
     positions = _Positions(rules)
-    piece = positions.add(node)
+    try:
+        piece = positions.add(node)
+    except RecursionError:
+        raise TooLarge from None
     spans, follow = positions.spans, positions.follow
     goes_on = 0
-    work = 0
     waiting = [piece.first]
     seen: set[frozenset[int]] = set()
     while waiting:
         choices = waiting.pop()
         for reached in _reached(choices, spans):
-            work += 1
-            if work > MOST_WORK:
-                raise TooLarge
+            positions.work(len(reached))
             if reached in seen:
                 continue
             seen.add(reached)
-            after = frozenset[int]().union(*(follow[p] for p in reached))
+            after = _NONE.union(*(follow[p] for p in reached))
+            positions.work(sum(len(follow[p]) for p in reached))
             if not reached.isdisjoint(piece.last):
                 goes_on |= _lead_bytes(spans[p] for p in after)
             waiting.append(after)
@@ -84,12 +84,18 @@ class _Positions:
         self._rules = rules
         self.spans: list[Spans] = []
         self.follow: list[set[int]] = []
+        self._worked = 0
+
+    def work(self, amount: int) -> None:
+        """Account for work. Raises TooLarge when it was enough."""
+        self._worked += amount
+        if self._worked > MOST_WORK:
+            raise TooLarge
 
     def add(self, node: Node) -> _Piece:
         match node:
             case Chars(spans):
-                if len(self.spans) == MOST_POSITIONS:
-                    raise TooLarge
+                self.work(1)
                 self.spans.append(spans)
                 self.follow.append(set())
                 here = frozenset({len(self.spans) - 1})
@@ -113,6 +119,7 @@ class _Positions:
         raise AssertionError(node)
 
     def _join(self, left: _Piece, right: _Piece) -> _Piece:
+        self.work(len(left.last) * len(right.first))
         for position in left.last:
             self.follow[position] |= right.first
         return _Piece(

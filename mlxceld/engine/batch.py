@@ -131,7 +131,7 @@ class ModelRunner:
         logits = self.logits(rows, read)
         sampled = self._sampler.sample(logits, rows, read)
         self._last[slots] = sampled.tokens
-        mx.async_eval(sampled.tokens, self._last)
+        mx.async_eval(sampled.tokens, self._last, sampled.arrays())
         return Step(sampled)
 
     def move(self, moves: Sequence[Move]) -> None:

@@ -8,28 +8,29 @@ its `b`. So a grammar is cut here in the first of three ways that is exact:
    becomes one lexeme.
 2. The regular parts of the others become lexemes where their borders are certain: the
    first byte tells which lexeme begins, and no byte that could go on with a lexeme
-   could also begin what follows it.
+   could also begin what follows it. Several ways to choose the parts are tried.
 3. Else each character is a lexeme of its own, which is always right, and slower.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import compress, groupby
 from typing import TypeAlias
 
 from mlxceld.engine.automata import TooLarge, Word, analyse
 from mlxceld.engine.gbnf import Alt, Chars, GrammarError, Node, Ref, Repeat, Seq
 
-MOST_EXPANDED = 1 << 17
-"""Characters of a lexeme with the rules in it written out, repetitions aside."""
+MOST_EXPANDED = 1 << 18
+"""Parts of a lexeme with the rules in it written out, repetitions aside."""
 
-MOST_DEPTH = 400
+MOST_DEPTH = 1000
 """Rules and groups within each other in a lexeme."""
 
 MOST_RULES = 500
-"""Rules of a grammar that is cut into longer lexemes than characters."""
+MOST_CONTEXTS = 2000
+"""Rules, and sets of places, of a grammar that gets lexemes of many characters."""
 
 _HEADER = '%llguidance {"no_forcing": true}\n'
 """Without it, text that the grammar leaves no choice about is computed far ahead, in
@@ -40,9 +41,11 @@ _NOTHING = r"/[^\x{0}-\x{10ffff}]/"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lexeme:
-    """A regular part of a rule; one object for all equal parts."""
+    """A regular part of a rule, at one place in it."""
 
     node: Node
+    word: int
+    """The same for all places where the part is the same."""
 
 
 Part: TypeAlias = Node | Lexeme
@@ -56,14 +59,16 @@ def to_lark(rules: Mapping[str, Node]) -> str:
     """
     regular = _regular(rules)
     if "root" in regular:
-        return _Writer(rules, rules).write(Lexeme(Ref("root")))
-    cutter = _Cutter(regular)
-    cut = {name: cutter.cut(rules[name]) for name in rules if name not in regular}
-    try:
-        exact = _certain(cut, cutter.lexemes, rules)
-    except TooLarge:
-        exact = False
-    return _Writer(cut if exact else rules, rules).write(Ref("root"))
+        return _Writer(rules, rules, regular).write(Lexeme(Ref("root"), 0))
+    for joins, merges in ((True, True), (False, False), (False, True), (True, False)):
+        cutter = _Cutter(regular, joins=joins, merges=merges)
+        cut = {name: cutter.cut(rules[name]) for name in rules if name not in regular}
+        try:
+            if _certain(cut, [analyse(word, rules) for word in cutter.words]):
+                return _Writer(cut, rules, regular).write(Ref("root"))
+        except TooLarge:
+            continue
+    return _Writer(rules, rules, regular).write(Ref("root"))
 
 
 def children(node: Part) -> tuple[Node, ...]:
@@ -75,7 +80,16 @@ def children(node: Part) -> tuple[Node, ...]:
     return ()
 
 
-def _regular(rules: Mapping[str, Node]) -> set[str]:
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """Of a regular node, with the rules in it written out."""
+
+    size: int
+    depth: int
+    may_be_empty: bool
+
+
+def _regular(rules: Mapping[str, Node]) -> dict[str, _Facts]:
     """Rules that never come back to a rule, those they refer to included."""
     missing = {name: set(_refs(node)) for name, node in rules.items()}
     users: dict[str, list[str]] = {}
@@ -83,17 +97,17 @@ def _regular(rules: Mapping[str, Node]) -> set[str]:
         for other in wanted:
             users.setdefault(other, []).append(name)
     ready = [name for name, wanted in missing.items() if not wanted]
-    found: dict[str, tuple[int, int]] = {}
+    found: dict[str, _Facts] = {}
     while ready:
         name = ready.pop()
-        found[name] = _measure(rules[name], found)
-        if found[name][0] > MOST_EXPANDED or found[name][1] > MOST_DEPTH:
+        facts = found[name] = _look(rules[name], found)
+        if facts.size > MOST_EXPANDED or facts.depth > MOST_DEPTH:
             raise GrammarError(f"rule `{name}`: too large with its rules written out")
         for user in users.get(name, ()):
             missing[user].discard(name)
             if not missing[user]:
                 ready.append(user)
-    return set(found)
+    return found
 
 
 def _refs(node: Node) -> Iterable[str]:
@@ -103,56 +117,81 @@ def _refs(node: Node) -> Iterable[str]:
         yield from _refs(child)
 
 
-def _measure(node: Node, known: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
-    """Size and depth of a regular node, from those of the rules in it."""
+def _look(node: Node, known: Mapping[str, _Facts]) -> _Facts:
+    """The facts of a node from those of the rules in it."""
     if isinstance(node, Ref):
-        size, depth = known[node.name]
-        return size, depth + 1
-    sizes = [_measure(child, known) for child in children(node)]
-    return (
-        sum((size for size, _ in sizes), start=1),
-        max((depth for _, depth in sizes), default=0) + 1,
+        facts = known[node.name]
+        return _Facts(facts.size, facts.depth + 1, facts.may_be_empty)
+    inner = [_look(child, known) for child in children(node)]
+    empty = [facts.may_be_empty for facts in inner]
+    match node:
+        case Chars():
+            may_be_empty = False
+        case Alt():
+            may_be_empty = any(empty)
+        case Repeat(_, low):
+            may_be_empty = low == 0 or all(empty)
+        case _:
+            may_be_empty = all(empty)
+    return _Facts(
+        sum((facts.size for facts in inner), start=1),
+        max((facts.depth for facts in inner), default=0) + 1,
+        may_be_empty,
     )
 
 
 class _Cutter:
-    """Makes the largest regular parts of a rule lexemes."""
+    """Makes regular parts of rules lexemes."""
 
-    def __init__(self, regular: set[str]) -> None:
+    def __init__(self, regular: Container[str], *, joins: bool, merges: bool) -> None:
+        """`joins`: what follows each other is one; `merges`: so are alternatives."""
         self._regular = regular
-        self._known: dict[Node, Lexeme] = {}
+        self._joins = joins
+        self._merges = merges
+        self._known: dict[Node, int] = {}
 
     @property
-    def lexemes(self) -> list[Lexeme]:
-        return list(self._known.values())
+    def words(self) -> list[Node]:
+        """The different lexemes by their number."""
+        return list(self._known)
 
     def cut(self, node: Node) -> Part:
-        if self._whole(node):
-            return self._lexeme(node)
         match node:
             case Seq():
                 parts: list[Part] = []
-                for whole, items in groupby(_flat(node), self._whole):
-                    if whole:
+                for kind, items in groupby(_flat(node), self._kind):
+                    if kind == "char" or (kind == "word" and self._joins):
                         parts.append(self._lexeme(Seq(tuple(items))))
                     else:
                         parts += [self.cut(item) for item in items]
                 return Seq(tuple(parts))  # type: ignore[arg-type]
             case Alt(items):
-                plain = tuple(item for item in items if self._whole(item))
-                others = [self.cut(item) for item in items if not self._whole(item)]
-                if plain:
-                    others.append(self._lexeme(Alt(plain)))
-                return Alt(tuple(others))  # type: ignore[arg-type]
-            case Repeat(item, low, high):
-                return Repeat(self.cut(item), low, high)  # type: ignore[arg-type]
+                merged = [self._merges and bool(self._kind(item)) for item in items]
+                choices = [
+                    self.cut(item)
+                    for item, one in zip(items, merged, strict=True)
+                    if not one
+                ]
+                if any(merged):
+                    plain = Alt(tuple(compress(items, merged)))
+                    choices.append(self._lexeme(plain))
+                return Alt(tuple(choices))  # type: ignore[arg-type]
+        if self._kind(node):
+            return self._lexeme(node)
+        if isinstance(node, Repeat):
+            inner = self.cut(node.item)
+            return Repeat(inner, node.low, node.high)  # type: ignore[arg-type]
         return node
 
-    def _whole(self, node: Node) -> bool:
-        return all(name in self._regular for name in _refs(node))
+    def _kind(self, node: Node) -> str:
+        """`word` for a regular part, `char` for a character that is joined to none
+        but characters, nothing for what is not regular."""
+        if isinstance(node, Chars) and not self._joins:
+            return "char"
+        return "word" if all(name in self._regular for name in _refs(node)) else ""
 
     def _lexeme(self, node: Node) -> Lexeme:
-        return self._known.setdefault(node, Lexeme(node))
+        return Lexeme(node, self._known.setdefault(node, len(self._known)))
 
 
 def _flat(node: Seq) -> Iterable[Node]:
@@ -163,36 +202,45 @@ def _flat(node: Seq) -> Iterable[Node]:
             yield item
 
 
-def _certain(
-    cut: Mapping[str, Part], lexemes: Iterable[Lexeme], rules: Mapping[str, Node]
-) -> bool:
-    """Whether the borders of all lexemes are certain. Raises TooLarge."""
+def _certain(cut: Mapping[str, Part], words: list[Word]) -> bool:
+    """Whether the borders of all lexemes are certain. Raises TooLarge.
+
+    Goes through all sets of places where the next lexeme may be, from the start.
+    """
     if len(cut) > MOST_RULES:
         raise TooLarge
-    words = {lexeme: analyse(lexeme.node, rules) for lexeme in lexemes}
     flow = _Flow(cut, words)
-    for context in (flow.first["root"], *flow.after.values()):
-        seen = 0
-        for lexeme in context:
-            if seen & words[lexeme].first:
+    waiting = [frozenset(flow.first["root"])]
+    seen = set(waiting)
+    while waiting:
+        places: dict[int, set[Lexeme]] = {}
+        for place in waiting.pop():
+            places.setdefault(place.word, set()).update(flow.after.get(place, ()))
+        begun = 0
+        for word, following in places.items():
+            if begun & words[word].first:
                 return False
-            seen |= words[lexeme].first
-    return not any(
-        words[lexeme].goes_on & words[follower].first
-        for lexeme, followers in flow.after.items()
-        for follower in followers
-    )
+            begun |= words[word].first
+            if any(words[word].goes_on & words[p.word].first for p in following):
+                return False
+            context = frozenset(following)
+            if context not in seen:
+                if len(seen) == MOST_CONTEXTS:
+                    raise TooLarge
+                seen.add(context)
+                waiting.append(context)
+    return True
 
 
 class _Flow:
-    """Which lexemes may come first in a rule, and which after each lexeme."""
+    """Which places may come first in a rule, and which after each place."""
 
-    def __init__(self, cut: Mapping[str, Part], words: Mapping[Lexeme, Word]) -> None:
+    def __init__(self, cut: Mapping[str, Part], words: list[Word]) -> None:
         self._words = words
         self._empty: set[str] = set()
         """Rules that may be no text."""
         self.first: dict[str, set[Lexeme]] = {name: set() for name in cut}
-        self.after: dict[Lexeme, set[Lexeme]] = {word: set() for word in words}
+        self.after: dict[Lexeme, set[Lexeme]] = {}
         self._follow: dict[str, set[Lexeme]] = {name: set() for name in cut}
         size = -1
         while size != (size := self._size()):
@@ -209,7 +257,7 @@ class _Flow:
     def _may_be_empty(self, part: Part) -> bool:
         match part:
             case Lexeme():
-                return self._words[part].may_be_empty
+                return self._words[part.word].may_be_empty
             case Ref(name):
                 return name in self._empty
             case Seq(items):
@@ -238,7 +286,7 @@ class _Flow:
     def _visit(self, part: Part, after: set[Lexeme]) -> None:
         match part:
             case Lexeme():
-                self.after[part] |= after
+                self.after.setdefault(part, set()).update(after)
             case Ref(name):
                 self._follow[name] |= after
             case Seq(items):
@@ -257,10 +305,16 @@ class _Flow:
 class _Writer:
     """Writes Lark. Groups get names, because llguidance nests few of them."""
 
-    def __init__(self, rules: Mapping[str, Part], regular: Mapping[str, Node]) -> None:
+    def __init__(
+        self,
+        rules: Mapping[str, Part],
+        regular: Mapping[str, Node],
+        facts: Mapping[str, _Facts],
+    ) -> None:
         """`rules` are what is written, `regular` holds the rules of lexemes."""
         self._rules = rules
         self._regular = regular
+        self._facts = facts
         self._lines: list[str] = []
         self._names: dict[tuple[str, Part], str] = {}
         self._pending: list[tuple[str, str, Part]] = []
@@ -321,27 +375,13 @@ class _Writer:
     def _lexeme(self, node: Node) -> str:
         """A lexeme is never empty: where nothing will do, it is left out."""
         whole = self._name("T", node)
-        if not _may_be_nothing(node, self._regular):
+        if not _look(node, self._facts).may_be_empty:
             return whole
         key = ("N", node)
         if key not in self._names:
             self._names[key] = f"T{len(self._names)}"
             self._lines.append(f"{self._names[key]}: {whole} & /(?s:.+)/")
         return f"{self._names[key]}?"
-
-
-def _may_be_nothing(node: Node, rules: Mapping[str, Node]) -> bool:
-    """Whether a regular node may be no text."""
-    match node:
-        case Chars():
-            return False
-        case Ref(name):
-            return _may_be_nothing(rules[name], rules)
-        case Repeat(item, low):
-            return low == 0 or _may_be_nothing(item, rules)
-        case Alt(items):
-            return any(_may_be_nothing(item, rules) for item in items)
-    return all(_may_be_nothing(item, rules) for item in children(node))
 
 
 def _times(low: int, high: int | None) -> str:

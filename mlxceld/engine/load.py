@@ -87,7 +87,7 @@ def load(order: m.Load, tell: Callable[[m.Loading], None]) -> Engine:
     runner = ModelRunner(
         loaded.model,
         cache_map,
-        Sampler(info.n_vocab, sorted(loaded.text.eos_ids)),
+        Sampler(info.n_vocab, sorted(loaded.text.eos_ids), loaded.text),
         slots=plan.slots,
         cells=plan.cells,
         cell_major=cell_major,

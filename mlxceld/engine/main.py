@@ -150,7 +150,7 @@ def _loop(
 def _take(scheduler: Scheduler, order: Order) -> None:
     match order.message:
         case m.Generate() as message:
-            scheduler.submit(message, order.tokens)
+            scheduler.submit(message, order.tokens, order.matcher)
         case m.Cancel(id=request_id):
             scheduler.cancel(request_id)
         case m.SlotAction() as message:

@@ -60,6 +60,14 @@ class Load(Message):
     """Seconds that a request may wait for its start, 0 for no bound."""
 
 
+class GrammarSpec(msgspec.Struct, frozen=True):
+    """What an answer has to match, as the request said it."""
+
+    kind: Literal["json_schema", "json_object", "gbnf", "regex"]
+    text: str = ""
+    """The schema as JSON, the grammar, the regular expression; none for any object."""
+
+
 class Generate(Message):
     """Generate from a prompt of text, tokens, or pieces of both."""
 
@@ -74,6 +82,7 @@ class Generate(Message):
     """Time after the first token, once there is a line break; -1 for no bound."""
     n_indent: int = 0
     """Least indentation of each new line; a smaller one ends the answer."""
+    grammar: GrammarSpec | None = None
     id_slot: int = -1
     cache_prompt: bool = True
     preserved: list[str] = []

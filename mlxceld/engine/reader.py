@@ -1,8 +1,8 @@
 """The engine's second thread: reads the socket, turns text into tokens.
 
 It touches no array. Questions about text are answered here at once, so that they never
-wait for a step. A very long text is tokenised by a thread of its own: nobody else's
-start or cancel waits for it.
+wait for a step. A very long text is tokenised, and a grammar compiled, by a thread
+beside it: nobody else's start or cancel waits for them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ import msgspec
 
 from mlxceld.engine import messages as m
 from mlxceld.engine.faults import fault
+from mlxceld.engine.grammar import GrammarError, Grammars
 from mlxceld.engine.link import Link
+from mlxceld.engine.slot import Matcher
 from mlxceld.engine.text import Text
 
 LONG_TEXT = 50_000
@@ -35,6 +37,8 @@ class Order:
     message: m.Generate | m.Cancel | m.SlotAction
     tokens: list[int]
     """What a `Generate`'s prompt became."""
+    matcher: Matcher | None = None
+    """What its answer has to match."""
 
 
 class Reader:
@@ -44,12 +48,13 @@ class Reader:
         self, link: Link, text: Text, n_vocab: int, inbox: queue.SimpleQueue[Order]
     ) -> None:
         """`n_vocab` are the tokens that the model has an embedding for."""
+        self._grammars = Grammars(text, n_vocab)
         self._link = link
         self._text = text
         # A tokenizer may know tokens that the model does not, and the other way round.
         self._n_vocab = min(text.n_vocab, n_vocab)
         self._inbox = inbox
-        self._long = ThreadPoolExecutor(1, thread_name_prefix="tokenise")
+        self._beside = ThreadPoolExecutor(1, thread_name_prefix="text")
         self._lock = threading.Lock()
         self._reading: set[int] = set()
         """Requests whose prompt is being tokenised and that nobody has cancelled."""
@@ -72,7 +77,11 @@ class Reader:
             case m.Generate():
                 with self._lock:
                     self._reading.add(message.id)
-                self._with_text(self._prompt, message, message.prompt)
+                if message.grammar is not None:
+                    # The first one reads the whole vocabulary, which takes a moment.
+                    self._beside.submit(self._guard, self._prompt, message)
+                else:
+                    self._with_text(self._prompt, message, message.prompt)
             case m.Cancel(id=request_id):
                 with self._lock:
                     if request_id in self._reading:
@@ -93,7 +102,7 @@ class Reader:
     ) -> None:
         """Do what needs a text's tokens: here, or beside when the text is long."""
         if sum(len(part) for part in content if isinstance(part, str)) > LONG_TEXT:
-            self._long.submit(self._guard, work, message)
+            self._beside.submit(self._guard, work, message)
         else:
             self._guard(work, message)
 
@@ -108,15 +117,23 @@ class Reader:
 
     def _prompt(self, message: m.Generate) -> None:
         tokens = self._text.encode(message.prompt, add_special=message.add_special)
-        valid = _valid(tokens, self._n_vocab)
+        refusal = None
+        matcher = None
+        if not _valid(tokens, self._n_vocab):
+            refusal = _invalid(message.id, "Prompt contains invalid tokens")
+        elif message.grammar is not None:
+            try:
+                matcher = self._grammars.compile(message.grammar)
+            except GrammarError as error:
+                refusal = _invalid(message.id, str(error))
         with self._lock:
             if message.id not in self._reading:
                 return
             self._reading.remove(message.id)
-            if valid:
-                self._inbox.put(Order(message, tokens))
-        if not valid:
-            self._link.send([_invalid(message.id)])
+            if refusal is None:
+                self._inbox.put(Order(message, tokens, matcher))
+        if refusal is not None:
+            self._link.send([refusal])
 
     def _tokenize(self, message: m.Tokenize) -> None:
         tokens = self._text.encode(
@@ -129,7 +146,8 @@ class Reader:
 
     def _detokenize(self, message: m.Detokenize) -> None:
         if not _valid(message.tokens, self._text.n_vocab):
-            self._link.send([_invalid(message.id)])
+            invalid = _invalid(message.id, "Prompt contains invalid tokens")
+            self._link.send([invalid])
             return
         text = self._text.decode(message.tokens)
         self._link.send([m.Detokenized(message.id, text)])
@@ -147,7 +165,5 @@ def _valid(tokens: Sequence[int], n_vocab: int) -> bool:
     return all(0 <= token < n_vocab for token in tokens)
 
 
-def _invalid(request_id: int) -> m.Failed:
-    return m.Failed(
-        request_id, 400, "invalid_request_error", "Prompt contains invalid tokens"
-    )
+def _invalid(request_id: int, words: str) -> m.Failed:
+    return m.Failed(request_id, 400, "invalid_request_error", words)

@@ -62,6 +62,14 @@ class Sampled:
     tokens: mx.array
     probabilities: list[Probabilities]
 
+    def arrays(self) -> list[mx.array]:
+        """What else has to be computed before the step can be read."""
+        return [
+            array
+            for told in self.probabilities
+            for array in (told.value, told.top_tokens, told.top_values)
+        ]
+
 
 class Sampler:
     """Samples `[B, V]` logits; remembers the arrays of the last set of rows."""

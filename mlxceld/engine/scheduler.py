@@ -30,7 +30,7 @@ from mlxceld.engine.messages import (
 from mlxceld.engine.reading import Reading
 from mlxceld.engine.room import Room, decodes
 from mlxceld.engine.runner import Pending, Row, Runner, TextFiles
-from mlxceld.engine.slot import Request, Seat, Slot
+from mlxceld.engine.slot import Matcher, Request, Seat, Slot
 from mlxceld.engine.slotactions import SlotActions
 from mlxceld.engine.text import Text
 from mlxceld.engine.totals import Tally
@@ -107,8 +107,13 @@ class Scheduler:
 
     # ---- what the front asks for ----
 
-    def submit(self, message: Generate, prompt: list[int]) -> None:
-        """Queue a request whose prompt has become `prompt`, or refuse it at once."""
+    def submit(
+        self, message: Generate, prompt: list[int], matcher: Matcher | None = None
+    ) -> None:
+        """Queue a request whose prompt has become `prompt`, or refuse it at once.
+
+        `matcher` is at the beginning of what the answer has to match.
+        """
         self.tally.requests += 1
         free = sum(slot.request is None for slot in self.slots)
         room = self._limits.queue_size + free - len(self.waiting)
@@ -128,6 +133,7 @@ class Scheduler:
                 serial=self._serial,
             )
         )
+        self.waiting[-1].matcher = matcher
 
     def cancel(self, request_id: int) -> None:
         """Forget a request wherever it is; nothing more is emitted for it."""
@@ -273,17 +279,22 @@ class Scheduler:
         for slot in sorted(self._running(), key=_serial):
             if decodes(slot):
                 self._room.make(slot, slot.n_held + 1)
-        seats = [
-            Seat(slot, slot.request, slot.request.issued)
-            for slot in self.slots
-            if slot.request is not None and decodes(slot)
-        ]
+        seats: list[Seat] = []
+        rows: list[Row] = []
+        for slot in self.slots:
+            request = slot.request
+            if request is None or not decodes(slot):
+                continue
+            try:
+                rows.append(self._row(slot, request))
+            except Exception as error:  # A grammar's mask: it concerns this row alone.
+                self._fail(slot, request, error)
+            else:
+                seats.append(Seat(slot, request, request.issued))
         if not seats:
             return None
         try:
-            pending = self._runner.step(
-                [self._row(seat.slot, seat.request) for seat in seats]
-            )
+            pending = self._runner.step(rows)
         except Exception as error:
             self._fail_all(seats, error)
             return None

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import httpx
 import pytest
@@ -20,7 +21,7 @@ from tests.api.serving import SETTINGS, Served, serve
 HOST = b"Host: 127.0.0.1\r\n"
 
 
-def with_server(**changes: object) -> Settings:
+def with_server(**changes: Any) -> Settings:
     return replace(SETTINGS, server=replace(SETTINGS.server, **changes))
 
 

@@ -229,11 +229,6 @@ MISTAKES: list[tuple[dict[str, Any], int, str]] = [
     ({"messages": HELLO, "tools": "x"}, 400, "Expected 'tools' to be an array"),
     ({"messages": HELLO, "tools": [{"type": "function"}]}, 400, "Missing 'function'"),
     ({"messages": HELLO, "response_format": {"type": "sound"}}, 400, "response_format"),
-    (
-        {"messages": HELLO, "response_format": {"type": "json_object"}},
-        501,
-        "Field 'response_format'",
-    ),
     ({"messages": HELLO, "top_logprobs": 2}, 400, "top_logprobs requires logprobs"),
     (
         {"messages": HELLO, "top_logprobs": 2, "logprobs": False},

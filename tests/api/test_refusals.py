@@ -96,8 +96,7 @@ def test_a_bad_value_is_400_with_the_fields_name(
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("grammar", 'root ::= "a"'),
-        ("json_schema", {"type": "object"}),
+        ("grammar_lazy", True),
         ("lora", [{"id": 0, "scale": 1.0}]),
         ("adaptive_target", 0.5),
     ],

@@ -136,6 +136,19 @@ def test_openais_own_client_puts_a_streamed_call_together(caller: Served) -> Non
     assert (names, json.loads(arguments)) == (["weather"], {"city": "Bonn"})
 
 
+@pytest.mark.parametrize(
+    "choose", ["required", {"type": "function", "function": {"name": "weather"}}]
+)
+def test_a_call_that_must_be_made_is_the_whole_answer(
+    caller: Served, choose: Any
+) -> None:
+    found = choice(caller, "must", tool_choice=choose, verbose=True)
+    assert found["finish_reason"] == "tool_calls"
+    assert found["message"]["content"] == ""
+    (call,) = found["message"]["tool_calls"]
+    assert call["function"] == {"name": "weather", "arguments": '{"city": "Bonn"}'}
+
+
 def test_calls_are_parallel_unless_the_request_says_no(caller: Served) -> None:
     assert len(choice(caller, "twice")["message"]["tool_calls"]) == 2
     one = choice(caller, "twice", parallel_tool_calls=False)
