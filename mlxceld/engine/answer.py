@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mlxceld.engine.messages import Delta, Done, SlotState, TokenProbability, Up
+from mlxceld.engine.messages import (
+    Delta,
+    Done,
+    Progress,
+    SlotState,
+    TokenProbability,
+    Up,
+)
 from mlxceld.engine.runner import Probability
 from mlxceld.engine.slot import Request, Slot
 from mlxceld.engine.text import Text
@@ -43,6 +50,8 @@ class Answers:
             request.first_token = now
             # The prompt's last token is read by the step that samples.
             self._tally.prompt_tokens += 1
+            n = len(request.prompt)
+            self._emit(Progress(request.id, n, n, request.n_cached))
         else:
             # Token by token, like the count of tokens: a rate taken half-way, or after
             # a client left, is of tokens and seconds of the same work.

@@ -21,6 +21,7 @@ import numpy as np
 
 from mlxceld.engine import gbnf, lexemes, schemas
 from mlxceld.engine.gbnf import GrammarError
+from mlxceld.engine.lexemes import HEADER
 from mlxceld.engine.messages import GrammarSpec
 from mlxceld.engine.text import Text
 
@@ -50,13 +51,11 @@ _OPTIONS = {
 }
 """As in llama-server, `oneOf` is `anyOf`, and unknown keywords say nothing."""
 
-_HEADER = '%llguidance {"no_forcing": true}\n'
-
 
 class Matcher:
     """The state of one answer; used by one thread at a time."""
 
-    __slots__ = ("_accepting", "_bits", "_grammars", "_matcher")
+    __slots__ = ("_bits", "_grammars", "_matcher")
 
     def __init__(self, grammars: Grammars, matcher: Any) -> None:
         self._grammars = grammars
@@ -173,12 +172,14 @@ class Grammars:
             words = _trouble(matcher)
         except GrammarError as error:
             words = str(error)
+        except RecursionError:
+            words = "nested too deeply"
         if words:
             raise GrammarError(f"Failed to parse grammar: {words}")
         return matcher
 
     def _of_regex(self, text: str) -> Any:
-        matcher = self._matcher(f"{_HEADER}start: /{_in_slashes(text)}/")
+        matcher = self._matcher(f"{HEADER}start: /{_in_slashes(text)}/")
         if words := _trouble(matcher):
             raise GrammarError(words)
         return matcher
@@ -242,7 +243,7 @@ def _schema_grammar(schema: Any) -> str:
     if isinstance(schema, bool):
         schema = {} if schema else {"not": {}, "enum": []}
     options = {"x-guidance": _OPTIONS}
-    return f"{_HEADER}start: %json {json.dumps({**schema, **options})}"
+    return f"{HEADER}start: %json {json.dumps({**schema, **options})}"
 
 
 def _in_slashes(regex: str) -> str:

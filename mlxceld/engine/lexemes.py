@@ -32,7 +32,7 @@ MOST_RULES = 500
 MOST_CONTEXTS = 2000
 """Rules, and sets of places, of a grammar that gets lexemes of many characters."""
 
-_HEADER = '%llguidance {"no_forcing": true}\n'
+HEADER = '%llguidance {"no_forcing": true}\n'
 """Without it, text that the grammar leaves no choice about is computed far ahead, in
 time that grows with its length, and must be cut into tokens in one way only."""
 
@@ -326,7 +326,7 @@ class _Writer:
             if isinstance(part, Ref):
                 part = (self._regular if kind == "T" else self._rules)[part.name]
             self._lines.append(f"{name}: {self._body(kind, part)}")
-        return _HEADER + "\n".join(self._lines) + "\n"
+        return HEADER + "\n".join(self._lines) + "\n"
 
     def _name(self, kind: str, part: Part) -> str:
         """A name for a part: `T` for one of a lexeme, `r` for a rule."""

@@ -27,6 +27,7 @@ def load(order: m.Load, tell: Callable[[m.Loading], None]) -> Engine:
 
     from mlxceld.engine import caches, device
     from mlxceld.engine.batch import ModelRunner
+    from mlxceld.engine.grammar import Grammars
     from mlxceld.engine.model import find, load_model
     from mlxceld.engine.probe import Verdict, probe, writes_in_place
     from mlxceld.engine.sampling import Sampler
@@ -102,7 +103,12 @@ def load(order: m.Load, tell: Callable[[m.Loading], None]) -> Engine:
         info, batched=runner.batched, decode_note=verdict.note
     )
     files = Snapshots(loaded.model, cache_map, fingerprint(path))
-    return Engine(loaded.text, runner, info, plan, device.memory_use, files)
+    # Reading the vocabulary stops every other thread: better now than at the first
+    # grammar, when streams are running.
+    tell(m.Loading("reading the vocabulary"))
+    grammars = Grammars(loaded.text, info.n_vocab)
+    grammars.prepare()
+    return Engine(loaded.text, runner, info, plan, device.memory_use, files, grammars)
 
 
 def _types_refused(path: Path, why: str) -> Refused:

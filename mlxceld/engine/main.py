@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import msgspec
 
 from mlxceld.engine import messages as m
+from mlxceld.engine.grammar import Grammars
 from mlxceld.engine.link import Link
 from mlxceld.engine.reader import Order, Reader
 from mlxceld.engine.runner import Runner, TextFiles
@@ -44,6 +45,8 @@ class Engine:
     memory: Callable[[], m.MemoryUse] = m.MemoryUse
     """What MLX holds at the moment."""
     files: TextFiles | None = None
+    grammars: Grammars | None = None
+    """Made at the first grammar when the loader brings none."""
 
 
 Loader = Callable[[m.Load, Callable[[m.Loading], None]], Engine]
@@ -87,7 +90,8 @@ def serve(sock: socket.socket, load: Loader) -> None:
         files=engine.files,
     )
     link.send([m.Ready(engine.info, engine.plan), scheduler.snapshot()])
-    reader = Reader(link, engine.vocabulary, engine.info.n_vocab, inbox)
+    grammars = engine.grammars or Grammars(engine.vocabulary, engine.info.n_vocab)
+    reader = Reader(link, engine.vocabulary, engine.info.n_vocab, grammars, inbox)
     threading.Thread(target=reader.run, name="reader", daemon=True).start()
     heartbeat = min(HEARTBEAT_SECONDS, order.chunk_seconds)
     _loop(link, scheduler, engine.memory, inbox, out, heartbeat)

@@ -45,11 +45,16 @@ class Reader:
     """Sorts what the front sends; `run` is the thread's whole life."""
 
     def __init__(
-        self, link: Link, text: Text, n_vocab: int, inbox: queue.SimpleQueue[Order]
+        self,
+        link: Link,
+        text: Text,
+        n_vocab: int,
+        grammars: Grammars,
+        inbox: queue.SimpleQueue[Order],
     ) -> None:
         """`n_vocab` are the tokens that the model has an embedding for."""
-        self._grammars = Grammars(text, n_vocab)
         self._link = link
+        self._grammars = grammars
         self._text = text
         # A tokenizer may know tokens that the model does not, and the other way round.
         self._n_vocab = min(text.n_vocab, n_vocab)
@@ -78,7 +83,7 @@ class Reader:
                 with self._lock:
                     self._reading.add(message.id)
                 if message.grammar is not None:
-                    # The first one reads the whole vocabulary, which takes a moment.
+                    # Compiling a large one takes a moment.
                     self._beside.submit(self._guard, self._prompt, message)
                 else:
                     self._with_text(self._prompt, message, message.prompt)

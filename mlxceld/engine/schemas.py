@@ -178,13 +178,8 @@ def _check_type(schema: dict[str, Any], where: str) -> None:
     kinds = schema["type"]
     for kind in kinds if isinstance(kinds, list) else [kinds]:
         if not isinstance(kind, str) or kind not in TYPES:
-            named = f"`{kind[:40]}`" if isinstance(kind, str) else "no text"
-            _fail(
-                _under(where, "type"),
-                f"a type is one of {', '.join(TYPES)}, not {named}"
-                if isinstance(kind, str)
-                else f"a type is one of {', '.join(TYPES)}",
-            )
+            named = f", not `{kind[:40]}`" if isinstance(kind, str) else ""
+            _fail(_under(where, "type"), f"a type is one of {', '.join(TYPES)}{named}")
 
 
 def _close_tuple(schema: dict[str, Any], where: str) -> None:

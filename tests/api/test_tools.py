@@ -172,7 +172,8 @@ def test_what_is_no_call_is_content(caller: Served) -> None:
 
 
 def test_without_tools_nothing_is_looked_for(caller: Served) -> None:
-    for more in ({"tools": []}, {"tool_choice": "none"}):
+    hidden: list[dict[str, Any]] = [{"tools": []}, {"tool_choice": "none"}]
+    for more in hidden:
         message = choice(caller, "ask", **more)["message"]
         assert "tool_calls" not in message
         assert message["content"].startswith("Let me see.\n\n<tool_call>")

@@ -79,6 +79,7 @@ UP: list[m.Up] = [
     m.Tokenized(9, [1, 2], [b"\xf0\x9f", b"\x98\x80"]),
     m.Detokenized(10, "text"),
     m.SlotDone(11, 20, 4096, 1.5),
+    m.Fault("serving slot 1", "RuntimeError", ["a.py:7 step"]),
     m.Snapshot(
         [m.SlotState(0), m.SlotState(1, task=7, processing=True, n_held=3)],
         waiting=2,
