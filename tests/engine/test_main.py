@@ -316,10 +316,8 @@ class _Said:
 def test_a_token_without_an_embedding_never_reaches_the_model() -> None:
     engine = loader(Script())(LOAD, lambda loading: None)
     inbox: queue.SimpleQueue[Order] = queue.SimpleQueue()
-    link = _Said()
-    reader = Reader(  # type: ignore[arg-type]
-        link, engine.vocabulary, 3, Grammars(engine.vocabulary, 3), inbox
-    )
+    link: Any = _Said()
+    reader = Reader(link, engine.vocabulary, 3, Grammars(engine.vocabulary, 3), inbox)
     for request, tokens in ((1, [2]), (2, [3])):
         reader.sort(m.Generate(request, list(tokens), m.Sampling()))
     assert inbox.get_nowait().tokens == [2]
@@ -342,10 +340,8 @@ def test_a_long_text_holds_up_neither_short_ones_nor_cancels() -> None:
         return encode(content, **how)
 
     words.encode = slow  # type: ignore[method-assign]
-    link = _Said()
-    reader = Reader(  # type: ignore[arg-type]
-        link, words, 1000, Grammars(words, 1000), inbox
-    )
+    link: Any = _Said()
+    reader = Reader(link, words, 1000, Grammars(words, 1000), inbox)
     for request, text in ((1, "a " * LONG_TEXT), (2, "b " * LONG_TEXT), (3, "c d")):
         reader.sort(m.Generate(request, [text], m.Sampling()))
     reader.sort(m.Cancel(1))
