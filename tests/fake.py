@@ -17,7 +17,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from mlxceld.engine import messages as m
-from mlxceld.engine.main import Engine, serve
+from mlxceld.engine.engine import Engine
+from mlxceld.engine.main import serve
 from mlxceld.engine.runner import Probability, Row, Saved, Unusable
 from mlxceld.engine.spans import Move
 from mlxceld.engine.text import Text

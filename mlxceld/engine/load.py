@@ -8,7 +8,7 @@ from pathlib import Path
 from mlxceld.cachetypes import AUTO
 from mlxceld.engine import blas
 from mlxceld.engine import messages as m
-from mlxceld.engine.main import Engine
+from mlxceld.engine.engine import Engine
 from mlxceld.geometry import read_geometry
 from mlxceld.plan import Geometry, make_plan
 from mlxceld.problems import Problem, Refused

@@ -13,18 +13,15 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
 from mlxceld.engine import messages as m
+from mlxceld.engine.engine import Loader
 from mlxceld.engine.grammar import Grammars
 from mlxceld.engine.link import Link
 from mlxceld.engine.reader import Order, Reader
-from mlxceld.engine.runner import Runner, TextFiles
 from mlxceld.engine.scheduler import Limits, Scheduler
-from mlxceld.engine.text import Text
-from mlxceld.plan import Plan
 from mlxceld.problems import Refused, Unreachable
 
 SNAPSHOT_SECONDS = 0.05
@@ -32,25 +29,6 @@ SNAPSHOT_SECONDS = 0.05
 
 HEARTBEAT_SECONDS = 1.0
 """An idle one does so at least this often, to show that it lives."""
-
-
-@dataclass(frozen=True, slots=True)
-class Engine:
-    """A loaded model, ready to run."""
-
-    vocabulary: Text
-    runner: Runner
-    info: m.ModelInfo
-    plan: Plan
-    memory: Callable[[], m.MemoryUse] = m.MemoryUse
-    """What MLX holds at the moment."""
-    files: TextFiles | None = None
-    grammars: Grammars | None = None
-    """Made at the first grammar when the loader brings none."""
-
-
-Loader = Callable[[m.Load, Callable[[m.Loading], None]], Engine]
-"""Loads the model and makes the plan. Raises `Refused` for what a user can mend."""
 
 
 def serve(sock: socket.socket, load: Loader) -> None:

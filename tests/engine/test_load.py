@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from mlxceld.engine import messages as m
+from mlxceld.engine.engine import Engine
 from mlxceld.engine.load import load
-from mlxceld.engine.main import Engine
 from mlxceld.engine.scheduler import Scheduler
 from mlxceld.plan import Wish
 from mlxceld.problems import Refused

@@ -20,8 +20,9 @@ import msgspec
 import pytest
 
 from mlxceld.engine import messages as m
+from mlxceld.engine.engine import Engine
 from mlxceld.engine.grammar import Grammars
-from mlxceld.engine.main import Engine, serve
+from mlxceld.engine.main import serve
 from mlxceld.engine.reader import LONG_TEXT, Order, Reader
 from mlxceld.plan import Wish
 from mlxceld.problems import Problem, Refused, Unreachable
