@@ -307,8 +307,8 @@ def _draw(
     # A sum that rounds to 1 before the last candidate drops none when top_p is off.
     keep = (before < rules.top_p) | (rules.top_p >= 1)
     keep = keep & (values - best >= rules.log_min_p)
-    # The likeliest candidate stays whatever the filters say.
-    keep = keep | (values == best)
+    # The likeliest candidate stays whatever the filters say: one, also among equals.
+    keep = keep | (rank == mx.argmax(values, axis=-1, keepdims=True))
     values = mx.where(keep, values, _NEVER)
     weights = mx.softmax(values / rules.temperature, axis=-1, precise=True)
     below = mx.cumsum(weights, axis=-1)

@@ -12,6 +12,7 @@ from mlxceld.engine.messages import (
     Delta,
     Done,
     Generate,
+    Progress,
     Sampling,
     SlotState,
     Timings,
@@ -32,7 +33,8 @@ class Table:
         self.words = Words(Script())
         self.said: list[Any] = []
         self.tally = Tally()
-        self.answers = Answers(self.words, self.said.append, self.tally)
+        self.progress: list[Progress] = []
+        self.answers = Answers(self.words, self._hear, self.tally)
         message = Generate(id=5, prompt=[], sampling=sampling, **fields)
         self.request = Request.create(
             message, [1] * n_prompt, n_ctx, self.words, arrived=0.0, serial=1
@@ -40,6 +42,9 @@ class Table:
         self.request.started = 1.0
         self.request.n_cached = 1
         self.slot = Slot(2, n_prompt, request=self.request, last=self.request)
+
+    def _hear(self, event: Any) -> None:
+        (self.progress if isinstance(event, Progress) else self.said).append(event)
 
     def feed(self, *pieces: bytes, now: float = 2.0) -> bool:
         """Take each piece as one token; whether the last one ended the answer."""
@@ -349,3 +354,10 @@ def test_a_slot_that_writes_shows_how_much_it_has_written() -> None:
         has_next_token=True,
         has_new_line=True,
     )
+
+
+def test_the_first_token_tells_that_the_whole_prompt_is_read() -> None:
+    """Once: the last token of a prompt is read by the step that samples."""
+    t = table(n_prompt=7)
+    t.feed(b"a", b"b")
+    assert t.progress == [Progress(5, 7, 7, 1)]

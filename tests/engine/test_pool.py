@@ -173,9 +173,9 @@ def test_the_memory_a_write_needs_does_not_depend_on_the_pool(
     for layer in (small, large):
         action(layer)
     more = real.peak_of(lambda: action(large)) - real.peak_of(lambda: action(small))
-    # Unpacking takes buffers whose size is a matter of chance; the smallest array of
-    # the large pool, the scales of its keys, has 1 MiB.
-    assert more < (1024 if kind == "auto" else MIB / 8)
+    # Small buffers come and go by chance, more of them for unpacking; the smallest
+    # array of the large pool, the scales of its keys, has 1 MiB.
+    assert more < (MIB / 64 if kind == "auto" else MIB / 8)
 
 
 @LAYOUTS

@@ -435,3 +435,9 @@ def test_frequencies_follow_the_probabilities() -> None:
         sigma = math.sqrt(n * share * (1 - share))
         assert abs(seen[token] - n * share) < 4 * sigma
     assert seen[4] == 0
+
+
+@pytest.mark.parametrize("top_p", [0.0, 0.0003])
+def test_of_equal_candidates_a_narrow_top_p_keeps_one(top_p: float) -> None:
+    rules = Sampling(temperature=0.3, top_k=0, top_p=top_p, min_p=0.0)
+    assert one([0.0] * V, rules, uniform=0.9) == 0

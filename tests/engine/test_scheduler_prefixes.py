@@ -60,6 +60,7 @@ def test_a_request_that_waits_tells_of_a_copy_when_it_is_made() -> None:
         (0, 0),
         (1500, 1500),
         (1502, 1500),
+        (1503, 1500),
     ]
     # The whole prompt but its last token was there, so not one chunk is read.
     third = bench.answer([*PREFIX[:900], 1], n_predict=1)
