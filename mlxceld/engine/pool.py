@@ -168,6 +168,7 @@ class Layer:
     def __init__(self, shape: LayerShape, cells: int, *, cell_major: bool) -> None:
         self._keys = _Side(shape.heads, cells, shape.keys, cell_major=cell_major)
         self._values = _Side(shape.heads, cells, shape.values, cell_major=cell_major)
+        self._plain = cell_major and not (shape.keys.bits or shape.values.bits)
 
     @property
     def nbytes(self) -> int:
@@ -198,6 +199,16 @@ class Layer:
     def held(self, start: int, end: int) -> tuple[Held, Held]:
         """The same as `view`, quantised ones as they are."""
         return self._keys.view(start, end), self._values.view(start, end)
+
+    def whole(self) -> tuple[mx.array, mx.array] | None:
+        """All keys and values `[cells, heads, dim]`; None where they lie otherwise.
+
+        For a kernel that finds the rows' spans itself. As with views, whatever is made
+        from these has to be done before the next write.
+        """
+        if not self._plain:
+            return None
+        return self._keys.cells[0].array, self._values.cells[0].array
 
     def raw(self, start: int, end: int) -> tuple[list[mx.array], list[mx.array]]:
         """Finished copies of the cells as they are stored: keys, values."""

@@ -15,6 +15,7 @@ from typing import Any
 import mlx.core as mx
 from mlx_lm.models.cache import ArraysCache
 
+from mlxceld.engine import ragged
 from mlxceld.engine.attention import attention, token_attention
 from mlxceld.engine.caches import Layout
 from mlxceld.engine.pool import Layer
@@ -27,6 +28,23 @@ class StepRows:
         self.offsets = mx.array(positions)
         self.cells = mx.array([s + p for s, p in zip(starts, positions, strict=True)])
         self.spans = [(s, s + p + 1) for s, p in zip(starts, positions, strict=True)]
+        self.together = len(self.spans) >= ragged.LEAST_ROWS and ragged.available()
+        """Whether one kernel may read the spans of all rows."""
+        self._read: dict[int | None, ragged.Spans] = {}
+
+    def read(self, window: int | None) -> ragged.Spans:
+        """What each row attends to: its span, or the last `window` tokens of it."""
+        found = self._read.get(window)
+        if found is None:
+            spans = [self.seen(span, window) for span in self.spans]
+            found = self._read[window] = ragged.Spans(spans)
+        return found
+
+    @staticmethod
+    def seen(span: tuple[int, int], window: int | None) -> tuple[int, int]:
+        """The cells of a span that a token at its end attends to."""
+        start, end = span
+        return (start if window is None else max(start, end - window)), end
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +92,13 @@ class PoolRows:
         """Queries `[B, heads, 1, dim]` over each row's own span."""
         if not (mask is None or isinstance(mask, Window)):
             raise ValueError("a decode step knows no mask but a window")
+        window = None if mask is None else mask.size
+        whole = self._layer.whole() if self._rows.together and sinks is None else None
+        if whole is not None and ragged.fits(queries, *whole):
+            return ragged.attend(queries, *whole, self._rows.read(window), scale)
         out = []
-        for index, (start, end) in enumerate(self._rows.spans):
-            if mask is not None:
-                start = max(start, end - mask.size)
-            keys, values = self._layer.held(start, end)
+        for index, span in enumerate(self._rows.spans):
+            keys, values = self._layer.held(*self._rows.seen(span, window))
             query = queries[index : index + 1]
             out.append(token_attention(query, keys, values, scale, sinks))
         return mx.concatenate(out) if len(out) > 1 else out[0]
