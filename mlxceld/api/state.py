@@ -1,19 +1,22 @@
 """What the routes share: settings, engine, templates, and who is running.
 
-One `State` lives as long as the app. It holds no request's text.
+One `State` lives until a reload makes another of it. It holds no request's text.
 """
 
 from __future__ import annotations
 
+import copy
 import json
 import time
 from pathlib import Path
 from typing import Any
 
 from mlxceld.api.errors import ApiError, unavailable
+from mlxceld.api.grammars import default_constraint
 from mlxceld.api.metrics import Metrics
 from mlxceld.api.readers import Limits
 from mlxceld.api.shapes import default_settings
+from mlxceld.chat.named import named
 from mlxceld.chat.template import CHATML, ChatTemplate, TemplateBroken
 from mlxceld.engine.client import EngineClient
 from mlxceld.engine.messages import Ready
@@ -62,10 +65,23 @@ class State:
         self.started = time.time()
         self.metrics = Metrics()
         self._own_template = _template_of(settings)
+        self.constraint = default_constraint(settings)
+        """What answers have to match where requests say nothing of it: body fields."""
         self._model_template: ChatTemplate | None = None
         self.template_kwargs: dict[str, Any] = json.loads(
             settings.model.chat_template_kwargs
         )
+
+    def with_settings(self, settings: Settings) -> State:
+        """The same engine and the same running requests under other settings.
+
+        Template and grammar of the options stay: they take a restart to change.
+        """
+        other = copy.copy(self)
+        other.settings = settings
+        other.defaults = default_settings(settings)
+        other.template_kwargs = json.loads(settings.model.chat_template_kwargs)
+        return other
 
     def ready(self) -> Ready:
         """The loaded model and its plan; while it sleeps, those it will have again.
@@ -132,18 +148,13 @@ def _template_of(settings: Settings) -> ChatTemplate | None:
             ) from None
     if not text:
         return None
-    if text.strip() == "chatml":
-        text = CHATML
-    elif "{" not in text:
-        raise Refused(
-            [
-                Problem(
-                    f"there is no built-in chat template `{text.strip()}`",
-                    where=where,
-                    hint="give `chatml`, or the text of a Jinja template",
-                )
-            ]
-        )
+    if "{" not in text:
+        try:
+            text = named(text.strip())
+        except KeyError as error:
+            what = f"there is no built-in chat template `{text.strip()}`"
+            hint = f"{error.args[0]}; or give the text of a Jinja template"
+            raise Refused([Problem(what, where, hint)]) from None
     try:
         return ChatTemplate(text)
     except TemplateBroken as error:

@@ -57,7 +57,7 @@ def test_without_jinja_the_models_own_template_is_not_used() -> None:
     ("model", "words"),
     [
         ({"chat_template": "{% for %}"}, "broken: line 1"),
-        ({"chat_template": "vicuna"}, "no built-in chat template `vicuna`"),
+        ({"chat_template": "vicunya"}, "no built-in chat template `vicunya`"),
         ({"chat_template_file": "/nonexistent/x"}, "No such file"),
     ],
 )
