@@ -11,7 +11,7 @@ import mlx.core as mx
 
 from benchmarks.measured import Measured
 from benchmarks.workloads import Workload
-from mlxceld.engine import caches
+from mlxceld.engine import caches, linear
 from mlxceld.engine.batch import ModelRunner
 from mlxceld.engine.messages import Delta, Done, Failed, Generate, Sampling, Up
 from mlxceld.engine.runner import Row
@@ -76,6 +76,26 @@ def run(
 ) -> Measured:
     """Serve the workload from a pool of just its size, and `spare` cells more."""
     gpu = mx.default_device().type == mx.DeviceType.gpu
+    cuda = gpu and not mx.metal.is_available()
+    if cuda:
+        # As the daemon does at load; the other side gets the model as mlx-lm made it.
+        linear.join_rows(model)
+    try:
+        return _run(model, n_vocab, work, chunk, spare, gpu=gpu, cell_major=cuda)
+    finally:
+        linear.part_rows(model)
+
+
+def _run(
+    model: Any,
+    n_vocab: int,
+    work: Workload,
+    chunk: int,
+    spare: int,
+    *,
+    gpu: bool,
+    cell_major: bool,
+) -> Measured:
     map_ = caches.measure(model)
     geometry = Geometry(131072, map_.bytes_per_token, map_.fixed_bytes_per_slot)
     # Cells for what runs at once, and for the slack that spans take when they grow.
@@ -91,7 +111,7 @@ def run(
         Sampler(n_vocab, []),
         slots=plan.slots,
         cells=plan.cells,
-        cell_major=gpu and not mx.metal.is_available(),
+        cell_major=cell_major,
         batched=True,
         pipelined=gpu,
     )

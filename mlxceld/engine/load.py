@@ -25,7 +25,7 @@ def load(order: m.Load, tell: Callable[[m.Loading], None]) -> Engine:
     import mlx.core as mx
     import msgspec
 
-    from mlxceld.engine import caches, device
+    from mlxceld.engine import caches, device, linear
     from mlxceld.engine.batch import ModelRunner
     from mlxceld.engine.grammar import Grammars
     from mlxceld.engine.model import find, load_model
@@ -49,8 +49,11 @@ def load(order: m.Load, tell: Callable[[m.Loading], None]) -> Engine:
     tell(m.Loading("measuring the caches"))
     cache_map = caches.measure(loaded.model)
     gpu = loaded.device.type == mx.DeviceType.gpu
+    cuda = gpu and not mx.metal.is_available()
     # mlx on CUDA needs the one layout, the CPU is faster with the other (see pool.py).
-    cell_major = gpu and not mx.metal.is_available()
+    cell_major = cuda
+    if cuda:
+        linear.join_rows(loaded.model)
     types = (order.cache_type_k, order.cache_type_v)
     try:
         stored = cache_map.stored_as(*types)
