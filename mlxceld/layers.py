@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Any, cast
 
 from mlxceld.argv import CommandLine
 from mlxceld.foreign import CACHE_REUSE, IGNORED
@@ -17,6 +18,7 @@ from mlxceld.near import did_you_mean
 from mlxceld.options import OPTIONS, Option
 from mlxceld.paths import CONFIG_VARIABLE
 from mlxceld.problems import Problem
+from mlxceld.samplingkinds import Repeated
 
 HIDDEN = "a value that is not shown"
 
@@ -154,7 +156,10 @@ def _is_off(text: str) -> bool:
 
 
 def read_command_line(line: CommandLine, found: Found) -> None:
-    """Add the flags; of a flag that is repeated the last one counts."""
+    """Add the flags; of a flag that is repeated the last one counts.
+
+    Those of lists to which each adds one item are the exception.
+    """
     last: dict[str, Said] = {}
     for given in line.given:
         option = given.option
@@ -163,6 +168,9 @@ def read_command_line(line: CommandLine, found: Found) -> None:
         except BadValue as error:
             found.problems.append(bad_value(option, error, given.flag))
             continue
+        earlier = last.get(option.key)
+        if isinstance(option.kind, Repeated) and earlier is not None:
+            value = (*cast("tuple[str, ...]", earlier.value), *cast(Any, value))
         origin = Origin(Layer.FLAG, f"flag {given.flag}")
         last[option.key] = Said(option, value, origin, given.flag)
     found.said += last.values()

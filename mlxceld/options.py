@@ -20,6 +20,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from mlxceld import samplers
+from mlxceld.filemode import FileMode
 from mlxceld.kinds import (
     Boolean,
     Choice,
@@ -34,6 +36,7 @@ from mlxceld.kinds import (
     Value,
 )
 from mlxceld.memory import Memory, RamSize, Size
+from mlxceld.samplingkinds import Biases, Samplers, Texts
 
 Place: TypeAlias = Literal["flag", "env", "file"]
 
@@ -223,6 +226,7 @@ OPTIONS: tuple[Option, ...] = (
         long="A sorted set, as in llama-server: the first name in the alphabet is the "
         "id that answers carry, the others are listed as aliases. Without an alias the "
         "id is the model's path or repository as it was given.",
+        reload="live",
         renamed_from=("model_alias",),
     ),
     Option(
@@ -234,6 +238,7 @@ OPTIONS: tuple[Option, ...] = (
         category="model",
         short="Tags of the model in the API",
         long="For information only; `/v1/models` lists them.",
+        reload="live",
     ),
     Option(
         key="model.jinja",
@@ -247,6 +252,7 @@ OPTIONS: tuple[Option, ...] = (
         short="Render chats with the model's Jinja template",
         long="Off, chats are rendered in the ChatML form whatever the model brings; a "
         "template that is given with `--chat-template` is used all the same.",
+        reload="live",
     ),
     Option(
         key="model.chat_template",
@@ -254,8 +260,10 @@ OPTIONS: tuple[Option, ...] = (
         env=("LLAMA_ARG_CHAT_TEMPLATE",),
         kind=Text(),
         category="model",
-        short="Text of a Jinja chat template",
-        long="Used instead of the template that the model brings.",
+        short="Chat template: Jinja text, or a name such as `chatml` or `llama3`",
+        long="Used instead of the template that the model brings. The names are "
+        "llama-server's, for models that bring none; an unknown one is refused at the "
+        "start with the names there are.",
         default_text="the model's own",
     ),
     Option(
@@ -335,11 +343,71 @@ OPTIONS: tuple[Option, ...] = (
         key="model.reasoning_budget",
         flags=("--reasoning-budget",),
         env=("LLAMA_ARG_THINK_BUDGET",),
-        kind=Integer(low=-1, high=0, unit="tokens"),
+        kind=Integer(low=-1, unit="tokens"),
         default=-1,
         category="model",
         short="Tokens of reasoning in chats: -1 has no bound, 0 is none",
-        long="0 is the same as `--reasoning off`. Other bounds are not supported.",
+        long="Reasoning that comes to so many tokens is ended: the marker that ends it "
+        "is put in, and the model goes on with its answer. 0 is the same as "
+        "`--reasoning off`. A request may say otherwise with `reasoning_budget_tokens` "
+        "or `thinking_budget_tokens`.",
+        reload="live",
+    ),
+    Option(
+        key="model.reasoning_budget_message",
+        flags=("--reasoning-budget-message",),
+        env=("LLAMA_ARG_THINK_BUDGET_MESSAGE",),
+        kind=Text(),
+        category="model",
+        short="Text put before the end of reasoning that has used its budget",
+        long="The model reads it as its own last thought, for example `I have to "
+        "answer now.` A request may say otherwise with `reasoning_budget_message`.",
+        default_text="nothing",
+        reload="live",
+    ),
+    Option(
+        key="model.reasoning_preserve",
+        flags=("--reasoning-preserve",),
+        negated=("--no-reasoning-preserve",),
+        env=("LLAMA_ARG_REASONING_PRESERVE",),
+        negated_env=("LLAMA_ARG_NO_REASONING_PRESERVE",),
+        kind=_SWITCH,
+        default=True,
+        category="model",
+        short="Show the reasoning of earlier answers to the template",
+        long="It is the template's variables `preserve_thinking`, `clear_thinking` "
+        "and `truncate_history_thinking`; templates that know none of them decide for "
+        "themselves. Off, the reasoning of earlier answers is left out whatever the "
+        "template does.",
+        reload="live",
+    ),
+    Option(
+        key="model.skip_chat_parsing",
+        flags=("--skip-chat-parsing",),
+        negated=("--no-skip-chat-parsing",),
+        env=("LLAMA_ARG_SKIP_CHAT_PARSING",),
+        negated_env=("LLAMA_ARG_NO_SKIP_CHAT_PARSING",),
+        kind=_SWITCH,
+        default=False,
+        category="model",
+        short="Leave chat answers as the model writes them",
+        long="Neither reasoning nor calls of tools are taken out of the text: all of "
+        "it is content.",
+        reload="live",
+    ),
+    Option(
+        key="model.prefill_assistant",
+        flags=("--prefill-assistant",),
+        negated=("--no-prefill-assistant",),
+        env=("LLAMA_ARG_PREFILL_ASSISTANT",),
+        negated_env=("LLAMA_ARG_NO_PREFILL_ASSISTANT",),
+        kind=_SWITCH,
+        default=True,
+        category="model",
+        short="Go on with an assistant message at the end of a chat",
+        long="Off, such a message is an answer that was given, and the model writes "
+        "another one. A request that says `continue_final_message` is served either "
+        "way.",
         reload="live",
     ),
     # ---- slots and context ----
@@ -458,6 +526,37 @@ OPTIONS: tuple[Option, ...] = (
         reload="live",
     ),
     Option(
+        key="engine.context_shift",
+        flags=("--context-shift",),
+        negated=("--no-context-shift",),
+        env=("LLAMA_ARG_CONTEXT_SHIFT",),
+        negated_env=("LLAMA_ARG_NO_CONTEXT_SHIFT",),
+        kind=_SWITCH,
+        default=False,
+        category="slots",
+        short="Go on when the slot context is full, without the oldest text",
+        long="Off, an answer ends where its slot context is full. On, the tokens "
+        "after the first `n_keep` are dropped, half of them or `n_discard` of a "
+        "request, and the answer goes on; it says `truncated`. llama-server turns the "
+        "keys that it holds to their new places; here what is left is read again, so "
+        "that the model sees exactly the shortened text. That takes as long as a "
+        "prompt of that length, once for every half of a context. A prompt that is "
+        "too long is refused all the same. An answer without any limit ends with as "
+        "many tokens as the model was trained for.",
+        reload="live",
+    ),
+    Option(
+        key="engine.n_keep",
+        flags=("--keep",),
+        kind=Integer(low=-1, unit="tokens"),
+        default=0,
+        category="slots",
+        short="Tokens at the beginning that a context shift leaves; -1 is the prompt",
+        long="The token with which the model begins every text is left in any case. "
+        "For requests that set no `n_keep` of their own.",
+        reload="live",
+    ),
+    Option(
         key="engine.slot_prompt_similarity",
         flags=("-sps", "--slot-prompt-similarity"),
         kind=Number(low=0.0, high=1.0),
@@ -466,6 +565,7 @@ OPTIONS: tuple[Option, ...] = (
         short="How alike a prompt must be to get the slot that remembers it",
         long="The share of the prompt that an idle slot already holds. Below it the "
         "least recently used idle slot is taken. 0 turns the comparison off.",
+        reload="live",
     ),
     Option(
         key="engine.overflow",
@@ -486,6 +586,7 @@ OPTIONS: tuple[Option, ...] = (
         "what llama-server does: all running requests end with status 500, or an "
         "error event in a stream, and `Context size has been exceeded.`; those that "
         "wait go on.\n\nWhere the slots do not share a pool it makes no difference.",
+        reload="live",
     ),
     Option(
         key="engine.queue_timeout",
@@ -497,6 +598,7 @@ OPTIONS: tuple[Option, ...] = (
         long="A request that has waited longer without being started is refused with "
         "503 and a `Retry-After` header. One that was started and had to step back "
         "for others is never refused.",
+        reload="live",
     ),
     # ---- device and memory ----
     Option(
@@ -784,6 +886,237 @@ OPTIONS: tuple[Option, ...] = (
         long="Answers then run to their limit; for measurements.",
         reload="live",
     ),
+    Option(
+        key="sampling.logit_bias",
+        flags=("-l", "--logit-bias"),
+        kind=Biases(),
+        default=(),
+        category="sampling",
+        short="Numbers added to the logits of tokens",
+        long="`15043+1` makes token 15043 likelier, `15043-inf` impossible. The flag "
+        "may be given several times. For requests that say no `logit_bias` of their "
+        "own.",
+        reload="live",
+    ),
+    Option(
+        key="sampling.samplers",
+        flags=("--samplers", "--sampler-seq", "--sampling-seq"),
+        kind=Samplers(),
+        default=samplers.DEFAULT,
+        category="sampling",
+        short="The samplers and their order",
+        long="Names separated by semicolons, or their letters: penalties (e), dry "
+        "(d), top_n_sigma (s), top_k (k), typ_p (y), top_p (p), min_p (m), xtc (x), "
+        "temperature (t), adaptive_p (a). One that is not named does nothing.",
+        reload="live",
+    ),
+    Option(
+        key="sampling.top_n_sigma",
+        flags=("--top-nsigma", "--top-n-sigma"),
+        kind=Number(),
+        default=-1.0,
+        category="sampling",
+        short="Keep tokens within n standard deviations of the best logit",
+        long="0 and less keep all.",
+        reload="live",
+    ),
+    Option(
+        key="sampling.xtc_probability",
+        flags=("--xtc-probability",),
+        kind=Number(low=0.0, high=1.0),
+        default=0.0,
+        category="sampling",
+        short="How often XTC drops the likeliest tokens; 0 is never",
+        long="When it works, all tokens above `xtc_threshold` but the least likely of "
+        "them are dropped.",
+        reload="live",
+    ),
+    Option(
+        key="sampling.xtc_threshold",
+        flags=("--xtc-threshold",),
+        kind=Number(low=0.0, high=1.0),
+        default=0.1,
+        category="sampling",
+        short="Probability above which XTC drops tokens",
+        long="Above 0.5 it drops none.",
+        reload="live",
+    ),
+    Option(
+        key="sampling.dry_multiplier",
+        flags=("--dry-multiplier",),
+        kind=Number(),
+        default=0.0,
+        category="sampling",
+        short="Strength of the penalty for repetitions (DRY); 0 is off",
+        long="A token that would go on with a repetition of n tokens loses multiplier "
+        "x base ^ (n - allowed length).",
+        reload="live",
+    ),
+    Option(
+        key="sampling.dry_base",
+        flags=("--dry-base",),
+        kind=Number(low=1.0),
+        default=1.75,
+        category="sampling",
+        short="Base of the DRY penalty",
+        long="How fast the penalty grows with the length of a repetition.",
+        reload="live",
+    ),
+    Option(
+        key="sampling.dry_allowed_length",
+        flags=("--dry-allowed-length",),
+        kind=Integer(low=0, unit="tokens"),
+        default=2,
+        category="sampling",
+        short="Length of repetitions that DRY lets pass",
+        long="Longer ones are penalised.",
+        reload="live",
+    ),
+    Option(
+        key="sampling.dry_penalty_last_n",
+        flags=("--dry-penalty-last-n",),
+        kind=Integer(low=-1, unit="tokens"),
+        default=64,
+        category="sampling",
+        short="Window of DRY; 0 is off, -1 the whole context",
+        long="How many of the latest tokens are searched for repetitions.",
+        reload="live",
+    ),
+    Option(
+        key="sampling.dry_sequence_breakers",
+        flags=("--dry-sequence-breaker",),
+        kind=Texts(nothing="none"),
+        default=("\n", ":", '"', "*"),
+        category="sampling",
+        short="Texts that end a repetition for DRY",
+        long="The flag may be given several times; the first takes the place of the "
+        "defaults. `\\n` is a line break there. `none` is an empty list.",
+        reload="live",
+    ),
+    Option(
+        key="sampling.dynatemp_range",
+        flags=("--dynatemp-range",),
+        kind=Number(low=0.0),
+        default=0.0,
+        category="sampling",
+        short="Range of the dynamic temperature; 0 is off",
+        long="The temperature is then between `temperature` less and plus the range: "
+        "low where the model is sure, high where it is not.",
+        reload="live",
+    ),
+    Option(
+        key="sampling.dynatemp_exponent",
+        flags=("--dynatemp-exp",),
+        kind=Number(),
+        default=1.0,
+        category="sampling",
+        short="Exponent of the dynamic temperature",
+        long="How the entropy of the candidates becomes a temperature.",
+        reload="live",
+    ),
+    Option(
+        key="sampling.mirostat",
+        flags=("--mirostat",),
+        kind=Integer(low=0, high=2),
+        default=0,
+        category="sampling",
+        short="Mirostat 1 or 2 in place of the other samplers; 0 is off",
+        long="It holds the surprise of the text near `mirostat_tau`.",
+        reload="live",
+    ),
+    Option(
+        key="sampling.mirostat_tau",
+        flags=("--mirostat-ent",),
+        kind=Number(),
+        default=5.0,
+        category="sampling",
+        short="Surprise that Mirostat aims at, in bits",
+        long="Lower is more focused.",
+        reload="live",
+    ),
+    Option(
+        key="sampling.mirostat_eta",
+        flags=("--mirostat-lr",),
+        kind=Number(),
+        default=0.1,
+        category="sampling",
+        short="Learning rate of Mirostat",
+        long="How fast it corrects itself.",
+        reload="live",
+    ),
+    Option(
+        key="sampling.adaptive_target",
+        flags=("--adaptive-target",),
+        kind=Number(low=-1.0, high=1.0),
+        default=-1.0,
+        category="sampling",
+        short="Probability that adaptive-p aims at; below 0 it is off",
+        long="Tokens are chosen so that their probabilities are near it on the "
+        "average. It works where `samplers` name `adaptive_p`.",
+        reload="live",
+    ),
+    Option(
+        key="sampling.adaptive_decay",
+        flags=("--adaptive-decay",),
+        kind=Number(low=0.0, high=0.99),
+        default=0.9,
+        category="sampling",
+        short="Memory of adaptive-p",
+        long="The share of the average that each token leaves as it was.",
+        reload="live",
+    ),
+    Option(
+        key="sampling.stop",
+        flags=("-r", "--reverse-prompt"),
+        kind=Texts(),
+        default=(),
+        category="sampling",
+        short="Texts at which answers end",
+        long="The flag may be given several times; `\\n` is a line break there. For "
+        "requests that say no `stop` of their own.",
+        reload="live",
+    ),
+    Option(
+        key="sampling.grammar",
+        flags=("--grammar",),
+        kind=Text(),
+        category="sampling",
+        short="Grammar in GBNF that answers match",
+        long="For requests that say neither `grammar` nor `json_schema` nor "
+        "`response_format`, and bring no tools. Chats then have no reasoning. A "
+        "request with an empty `grammar` is free.",
+        default_text="none",
+    ),
+    Option(
+        key="sampling.grammar_file",
+        flags=("--grammar-file",),
+        kind=FilePath(),
+        category="sampling",
+        short="File with a grammar in GBNF that answers match",
+        long="Like `--grammar`. A name in a TOML file is seen from the folder of that "
+        "file.",
+        default_text="none",
+    ),
+    Option(
+        key="sampling.json_schema",
+        flags=("-j", "--json-schema"),
+        kind=JsonObject(),
+        category="sampling",
+        short="JSON schema that answers match",
+        long="`{}` is any JSON object. For the same requests as `--grammar`. In TOML "
+        "a table is accepted too.",
+        default_text="none",
+    ),
+    Option(
+        key="sampling.json_schema_file",
+        flags=("-jf", "--json-schema-file"),
+        kind=FilePath(),
+        category="sampling",
+        short="File with a JSON schema that answers match",
+        long="Like `--json-schema`. A name in a TOML file is seen from the folder of "
+        "that file.",
+        default_text="none",
+    ),
     # ---- HTTP server ----
     Option(
         key="server.host",
@@ -793,7 +1126,9 @@ OPTIONS: tuple[Option, ...] = (
         default=("127.0.0.1",),
         category="server",
         short="Addresses to listen on",
-        long="IPv4 and IPv6 addresses, names, or `*.sock` files for UNIX sockets.",
+        long="IPv4 and IPv6 addresses, names, or `*.sock` files for UNIX sockets. "
+        "They and `--port` have no effect where a service manager hands over sockets "
+        "(`LISTEN_FDS`).",
         renamed_from=("hosts", "bind"),
     ),
     Option(
@@ -805,6 +1140,17 @@ OPTIONS: tuple[Option, ...] = (
         category="server",
         short="TCP port; 0 lets the system choose one",
         long="The port that is really used is in the log line `listening on`.",
+    ),
+    Option(
+        key="server.socket_mode",
+        flags=("--socket-mode",),
+        kind=FileMode(),
+        category="server",
+        short="Who may use the UNIX sockets, as an octal mode",
+        long="For the `*.sock` files of `--host`: `0600` is their owner alone, `0660` "
+        "the group as well. It is set before the first connection is taken. Sockets "
+        "that a service manager hands over keep the mode that it gave them.",
+        default_text="what the umask leaves",
     ),
     Option(
         key="server.api_key",
@@ -827,7 +1173,10 @@ OPTIONS: tuple[Option, ...] = (
         category="server",
         short="File with keys, one a line",
         long="Blank lines and lines that begin with `#` are skipped. Adds to "
-        "`--api-key`. A name in a TOML file is seen from the folder of that file.",
+        "`--api-key`. A file that others than its owner can read or write is refused. "
+        "A name in a TOML file is seen from the folder of that file.\n\nThe credential "
+        "`api-key` of a service manager (`$CREDENTIALS_DIRECTORY/api-key`, from "
+        "`LoadCredential=` of systemd) is such a file too, and needs no option.",
         default_text="none",
         reload="live",
     ),
@@ -839,7 +1188,8 @@ OPTIONS: tuple[Option, ...] = (
         category="server",
         short="File with the private key for HTTPS",
         long="In PEM format and without a password. Needs `--ssl-cert-file` too; all "
-        "addresses then speak HTTPS, UNIX sockets as well.",
+        "addresses then speak HTTPS, UNIX sockets as well. A reload reads both files "
+        "again.",
         default_text="none: plain HTTP",
     ),
     Option(
@@ -865,6 +1215,7 @@ OPTIONS: tuple[Option, ...] = (
         "addresses of `--host` are loopback ones, requests must name `localhost`, a "
         "loopback address or one of these hosts, with any port; others get 403. `*` "
         "allows every name. Name the host here that a reverse proxy passes on.",
+        reload="live",
     ),
     Option(
         key="server.api_prefix",
@@ -947,6 +1298,7 @@ OPTIONS: tuple[Option, ...] = (
         short="Requests that may wait for a slot",
         long="When the queue is full the next request is refused with 503 and a "
         "`Retry-After` header.",
+        reload="live",
     ),
     Option(
         key="server.max_body_size",
@@ -957,6 +1309,7 @@ OPTIONS: tuple[Option, ...] = (
         short="Bytes of the largest request body",
         long="With an optional unit: `512K`, `64MiB`. A larger request is refused with "
         "413 as soon as its size is known.",
+        reload="live",
     ),
     Option(
         key="server.timeout",
@@ -1055,6 +1408,12 @@ BY_KEY: dict[str, Option] = {option.key: option for option in OPTIONS}
 EXCLUSIVE: tuple[tuple[str, str], ...] = (
     ("model.path", "model.hf_repo"),
     ("model.chat_template", "model.chat_template_file"),
+    ("sampling.grammar", "sampling.grammar_file"),
+    ("sampling.grammar", "sampling.json_schema"),
+    ("sampling.grammar", "sampling.json_schema_file"),
+    ("sampling.grammar_file", "sampling.json_schema"),
+    ("sampling.grammar_file", "sampling.json_schema_file"),
+    ("sampling.json_schema", "sampling.json_schema_file"),
 )
 """Pairs that say the same thing: the higher layer wins, in one layer both is wrong."""
 

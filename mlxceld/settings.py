@@ -28,7 +28,7 @@ class ModelSettings:
     jinja: bool = True
     """Render chats with the model's Jinja template."""
     chat_template: str | None = None
-    """Text of a Jinja chat template."""
+    """Chat template: Jinja text, or a name such as `chatml` or `llama3`."""
     chat_template_file: str | None = None
     """File with a Jinja chat template."""
     chat_template_kwargs: str = "{}"
@@ -41,6 +41,14 @@ class ModelSettings:
     """How much models that know degrees of it reason in chats."""
     reasoning_budget: int = -1
     """Tokens of reasoning in chats: -1 has no bound, 0 is none."""
+    reasoning_budget_message: str | None = None
+    """Text put before the end of reasoning that has used its budget."""
+    reasoning_preserve: bool = True
+    """Show the reasoning of earlier answers to the template."""
+    skip_chat_parsing: bool = False
+    """Leave chat answers as the model writes them."""
+    prefill_assistant: bool = True
+    """Go on with an assistant message at the end of a chat."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +71,10 @@ class EngineSettings:
     """Prompt tokens that are read in one step."""
     cache_prompt: bool = True
     """Reuse what a slot remembers of an earlier prompt."""
+    context_shift: bool = False
+    """Go on when the slot context is full, without the oldest text."""
+    n_keep: int = 0
+    """Tokens at the beginning that a context shift leaves; -1 is the prompt."""
     slot_prompt_similarity: float = 0.1
     """How alike a prompt must be to get the slot that remembers it."""
     overflow: str = "preempt"
@@ -119,6 +131,60 @@ class SamplingSettings:
     """Taken from a logit for each time the token occurred; 0 is off."""
     ignore_eos: bool = False
     """Never end an answer at an end-of-text token."""
+    logit_bias: tuple[str, ...] = ()
+    """Numbers added to the logits of tokens."""
+    samplers: tuple[str, ...] = (
+        "penalties",
+        "dry",
+        "top_n_sigma",
+        "top_k",
+        "typ_p",
+        "top_p",
+        "min_p",
+        "xtc",
+        "temperature",
+    )
+    """The samplers and their order."""
+    top_n_sigma: float = -1.0
+    """Keep tokens within n standard deviations of the best logit."""
+    xtc_probability: float = 0.0
+    """How often XTC drops the likeliest tokens; 0 is never."""
+    xtc_threshold: float = 0.1
+    """Probability above which XTC drops tokens."""
+    dry_multiplier: float = 0.0
+    """Strength of the penalty for repetitions (DRY); 0 is off."""
+    dry_base: float = 1.75
+    """Base of the DRY penalty."""
+    dry_allowed_length: int = 2
+    """Length of repetitions that DRY lets pass."""
+    dry_penalty_last_n: int = 64
+    """Window of DRY; 0 is off, -1 the whole context."""
+    dry_sequence_breakers: tuple[str, ...] = ("\n", ":", '"', "*")
+    """Texts that end a repetition for DRY."""
+    dynatemp_range: float = 0.0
+    """Range of the dynamic temperature; 0 is off."""
+    dynatemp_exponent: float = 1.0
+    """Exponent of the dynamic temperature."""
+    mirostat: int = 0
+    """Mirostat 1 or 2 in place of the other samplers; 0 is off."""
+    mirostat_tau: float = 5.0
+    """Surprise that Mirostat aims at, in bits."""
+    mirostat_eta: float = 0.1
+    """Learning rate of Mirostat."""
+    adaptive_target: float = -1.0
+    """Probability that adaptive-p aims at; below 0 it is off."""
+    adaptive_decay: float = 0.9
+    """Memory of adaptive-p."""
+    stop: tuple[str, ...] = ()
+    """Texts at which answers end."""
+    grammar: str | None = None
+    """Grammar in GBNF that answers match."""
+    grammar_file: str | None = None
+    """File with a grammar in GBNF that answers match."""
+    json_schema: str | None = None
+    """JSON schema that answers match."""
+    json_schema_file: str | None = None
+    """File with a JSON schema that answers match."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +195,8 @@ class ServerSettings:
     """Addresses to listen on."""
     port: int = 8080
     """TCP port; 0 lets the system choose one."""
+    socket_mode: str | None = None
+    """Who may use the UNIX sockets, as an octal mode."""
     api_key: tuple[str, ...] = ()
     """Keys that clients must show."""
     api_key_file: str | None = None

@@ -235,6 +235,7 @@ def loader(script: Script) -> Callable[..., Engine]:
             architecture="fake",
             chat_template=script.chat_template,
             eos_token=EOS_TEXT,
+            eos_ids=(EOS,),
             device="cpu",
         )
         runner = ScriptedRunner(script, words, plan.cells)

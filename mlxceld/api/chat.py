@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mlxceld.api.errors import ApiError, bad_field, invalid, not_supported
+from mlxceld.api.errors import ApiError, invalid, not_supported
 from mlxceld.api.flow import Job, make_job
-from mlxceld.api.grammars import constrains, with_format
+from mlxceld.api.grammars import constrains, with_default, with_format
 from mlxceld.api.http import Exchange
-from mlxceld.api.readers import INT32, flag, integer, json_object, text
+from mlxceld.api.readers import INT32, flag, integer
 from mlxceld.api.state import State
-from mlxceld.chat import harmony, reasoning
+from mlxceld.api.thinking import budget_of, close, format_of, variables_of
+from mlxceld.chat import harmony
 from mlxceld.chat.conversation import ConversationError, read_conversation
 from mlxceld.chat.forms import form_of
 from mlxceld.chat.parse import Calling
@@ -29,6 +30,7 @@ from mlxceld.chat.template import (
     TemplateRefused,
 )
 from mlxceld.chat.tools import ToolError, Tools, call_schema, read_tools, told_in_words
+from mlxceld.engine import messages as m
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,8 @@ class ChatPrompt:
     style: Style
     schema: dict[str, Any] | None = None
     """A JSON schema that the answer has to match, for a call that must be made."""
+    budget: m.ThinkingBudget | None = None
+    """A bound on the reasoning of the answer."""
     shown: tuple[tuple[str, Any], ...] = ()
     """What `generation_settings` says of the format."""
 
@@ -61,8 +65,9 @@ def chat_prompt(state: State, body: dict[str, Any]) -> ChatPrompt:
     Raises ApiError: 400 for a mistake of the client, which includes what the template
     itself refuses, 501 for fields that ask for what is not served.
     """
-    limits = state.limits()
+    limits, options = state.limits(), state.settings.model
     _refuse(body)
+    body = with_default(body, state.constraint)
     tools = _tools(state, body)
     continues = flag(body, "continue_final_message", False, limits)
     opens = flag(body, "add_generation_prompt", True, limits)
@@ -71,16 +76,22 @@ def chat_prompt(state: State, body: dict[str, Any]) -> ChatPrompt:
             "add_generation_prompt and continue_final_message cannot both be true"
         )
     try:
-        talk = read_conversation(body.get("messages"), must_continue=continues)
+        talk = read_conversation(
+            body.get("messages"),
+            must_continue=continues,
+            continues=continues or options.prefill_assistant,
+        )
     except ConversationError as error:
         words = str(error)
         raise (not_supported if error.unsupported else invalid)(words) from None
-    variables, thinks = _variables(state, body)
+    variables, thinks = variables_of(state, body)
     bound = tools.required or constrains(body)
     if bound:
         # The answer is a call, or what was asked for, from its first token on.
         thinks, variables["enable_thinking"] = False, False
     messages: Sequence[Message] = talk.messages
+    if not options.reasoning_preserve:
+        messages = [_without_thoughts(message) for message in messages]
     trailing = len(talk.messages) < len(body["messages"])
     opens = opens or trailing
     template = state.template()
@@ -92,16 +103,18 @@ def chat_prompt(state: State, body: dict[str, Any]) -> ChatPrompt:
     prefill = talk.prefill
     speaks = harmony.speaks_harmony(template.text)
     if not speaks:
-        words = _close(words, template.text, prefill, thinks)
+        words = close(words, template.text, prefill, thinks)
     elif (prefill or bound) and "<|channel|>" not in prefill:
         words += harmony.FINAL
-    style = style_of(
-        template.text, words, _reasoning_format(state, body), _calling(template, tools)
-    )
+    told = format_of(state, body)
+    style = style_of(template.text, words, told, _calling(template, tools))
     if speaks and (prefill or bound):
         style = replace(style, harmony=False, markers=None)
+    if options.skip_chat_parsing:
+        style = Style(shown=style.shown)
+    budget = None if bound else budget_of(state, body, template.text, words, prefill)
     begun = ""
-    if opens and flag(body, "verbose", False, limits):
+    if opens and flag(body, "verbose", state.settings.logging.level == "debug", limits):
         bare = _render(state, template, messages, False, tools, variables)
         begun = words.removeprefix(bare) if words.startswith(bare) else ""
     return ChatPrompt(
@@ -109,9 +122,10 @@ def chat_prompt(state: State, body: dict[str, Any]) -> ChatPrompt:
         prefill,
         style,
         call_schema(tools) if tools.required else None,
+        budget,
         (
             ("chat_format", style.name),
-            ("reasoning_format", _reasoning_format(state, body)),
+            ("reasoning_format", told),
             ("reasoning_in_content", style.keep),
             ("generation_prompt", begun),
         ),
@@ -120,7 +134,7 @@ def chat_prompt(state: State, body: dict[str, Any]) -> ChatPrompt:
 
 async def chat_job(state: State, body: dict[str, Any], prompt: ChatPrompt) -> Job:
     """The generations for a chat request. Raises ApiError."""
-    body = with_format(body, state.limits())
+    body = with_format(with_default(body, state.constraint), state.limits())
     if prompt.schema is not None:
         if constrains(body):
             raise invalid("Cannot use custom grammar constraints with tools.")
@@ -130,7 +144,12 @@ async def chat_job(state: State, body: dict[str, Any], prompt: ChatPrompt) -> Jo
         job,
         ask=replace(job.ask, chat=dict(prompt.shown)),
         preserved=prompt.style.shown,
+        budget=prompt.budget,
     )
+
+
+def _without_thoughts(message: Message) -> Message:
+    return {k: v for k, v in message.items() if k != "reasoning_content"}
 
 
 def _with_candidates(body: dict[str, Any], state: State) -> dict[str, Any]:
@@ -172,71 +191,6 @@ def _render(
         raise ApiError(
             500, "server_error", f"the model's chat template is broken: {error}"
         ) from None
-
-
-def _close(words: str, template: str, prefill: str, thinks: bool) -> str:
-    """End reasoning that the prompt opened where none is wanted.
-
-    The beginning of an answer that a client gives is no reasoning, unless it says so.
-    """
-    markers = reasoning.markers_of(template)
-    if markers is None:
-        return words
-    says = markers.end in prefill or prefill.lstrip().startswith(markers.start)
-    if thinks and (not prefill or says):
-        return words
-    return reasoning.closed(words, markers)
-
-
-def _variables(state: State, body: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """The template's variables, and whether the model may reason.
-
-    A request's own variables win, then its other fields, then the options.
-    """
-    limits, model = state.limits(), state.settings.model
-    variables = dict(state.template_kwargs)
-    thinks: bool | None = None
-    if model.reasoning != "auto":
-        thinks = model.reasoning == "on"
-    elif model.reasoning_budget == 0:
-        thinks = False
-    if model.reasoning_effort:
-        variables["reasoning_effort"] = model.reasoning_effort
-    effort = body.get("reasoning_effort")
-    if effort is not None:
-        variables["reasoning_effort"] = text("reasoning_effort", effort, limits)
-        if effort == "none":
-            del variables["reasoning_effort"]
-            thinks = False
-    for name in ("reasoning_budget_tokens", "thinking_budget_tokens"):
-        if body.get(name) is not None:
-            budget = integer(-1, INT32)(name, body[name], limits)
-            if budget >= 0:
-                thinks = budget > 0
-    if body.get("chat_template_kwargs") is not None:
-        variables |= json_object(
-            "chat_template_kwargs", body["chat_template_kwargs"], limits
-        )
-    wanted = variables.get("enable_thinking")
-    if wanted is not None:
-        if not isinstance(wanted, bool):
-            raise bad_field("chat_template_kwargs", "enable_thinking must be a boolean")
-        thinks = wanted
-    if thinks is not None:
-        # The word that other templates have for it.
-        variables.setdefault("thinking", thinks)
-    variables["enable_thinking"] = thinks is not False
-    return variables, thinks is not False
-
-
-def _reasoning_format(state: State, body: dict[str, Any]) -> str:
-    name = body.get("reasoning_format")
-    if name is None:
-        name = state.settings.model.reasoning_format
-    if name not in reasoning.FORMATS:
-        known = ", ".join(f'"{known}"' for known in reasoning.FORMATS)
-        raise bad_field("reasoning_format", f"must be one of {known}")
-    return "deepseek" if name == "auto" else str(name)
 
 
 def _tools(state: State, body: dict[str, Any]) -> Tools:

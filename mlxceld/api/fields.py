@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from mlxceld import samplers
 from mlxceld.api.errors import bad_field, not_supported
 from mlxceld.api.grammars import read_grammar
 from mlxceld.api.readers import (
@@ -31,6 +32,7 @@ from mlxceld.api.readers import (
     texts,
 )
 from mlxceld.engine import messages as m
+from mlxceld.samplingkinds import biases
 from mlxceld.settings import Settings
 
 RANDOM_SEED = 2**32 - 1
@@ -85,6 +87,8 @@ class Ask:
     mirostat: int
     mirostat_tau: float
     mirostat_eta: float
+    adaptive_target: float
+    adaptive_decay: float
     n_probs: int
     post_sampling_probs: bool
     n: int
@@ -97,8 +101,6 @@ class Ask:
     """What a chat says of its format, in `generation_settings`."""
     grammar: m.GrammarSpec | None = None
     """What the answer has to match."""
-    inert: Mapping[str, Any] = field(default_factory=dict)
-    """Values of `NOT_YET` fields that ask for nothing, to be reported."""
 
     def for_answer(self, index: int) -> Ask:
         """What the request's answer number `index` goes by.
@@ -157,26 +159,6 @@ def _top_k(name: str, value: Any, limits: Limits) -> int:
     return max(0, int(read(name, value, limits)))
 
 
-SAMPLERS: Mapping[str, str] = {
-    "penalties": "e",
-    "dry": "d",
-    "top_n_sigma": "s",
-    "top_k": "k",
-    "typ_p": "y",
-    "top_p": "p",
-    "min_p": "m",
-    "xtc": "x",
-    "temperature": "t",
-}
-"""llama-server's names and letters, in the order in which they work."""
-
-_OTHER_NAMES = {
-    "typical_p": "typ_p",
-    "top-k": "top_k",
-    "top-p": "top_p",
-    "temp": "temperature",
-}
-
 _OFF: Mapping[str, Mapping[str, Any]] = {
     "penalties": {
         "repeat_penalty": 1.0,
@@ -191,21 +173,19 @@ _OFF: Mapping[str, Mapping[str, Any]] = {
     "min_p": {"min_p": 0.0},
     "xtc": {"xtc_probability": 0.0},
     "temperature": {"temperature": 1.0, "dynatemp_range": 0.0},
+    "adaptive_p": {"adaptive_target": -1.0},
 }
 """How a sampler is left out: the values with which it does nothing."""
 
 
 def _samplers(name: str, value: Any, limits: Limits) -> tuple[str, ...]:
     """A list of names or a string of letters, in any order."""
-    if isinstance(value, str):
-        letters = {letter: known for known, letter in SAMPLERS.items()}
-        chosen = [letters.get(letter, letter) for letter in value]
-    else:
-        chosen = [_OTHER_NAMES.get(item, item) for item in texts(name, value, limits)]
-    for item in chosen:
-        if item not in SAMPLERS:
-            raise bad_field(name, f"there is no sampler {item!r}")
-    return tuple(chosen)
+    try:
+        if isinstance(value, str):
+            return samplers.from_letters(value)
+        return samplers.from_names(texts(name, value, limits))
+    except ValueError as error:
+        raise bad_field(name, f"{error}") from None
 
 
 FIELDS: tuple[Field, ...] = (
@@ -220,7 +200,7 @@ FIELDS: tuple[Field, ...] = (
     _field("frequency_penalty", number(), lambda s: s.sampling.frequency_penalty),
     _field("seed", integer(-1, 2**63 - 1), lambda s: s.sampling.seed),
     _field("ignore_eos", boolean, lambda s: s.sampling.ignore_eos),
-    _field("logit_bias", bias, lambda s: ()),
+    _field("logit_bias", bias, lambda s: biases(s.sampling.logit_bias)),
     # llama-server refuses numbers below -1 instead of guessing what they mean.
     _field(
         "n_predict",
@@ -229,9 +209,9 @@ FIELDS: tuple[Field, ...] = (
         "max_completion_tokens",
         "max_tokens",
     ),
-    _field("n_keep", integer(-1, INT32), lambda s: 0),
+    _field("n_keep", integer(-1, INT32), lambda s: s.engine.n_keep),
     _field("n_discard", integer(0, INT32), lambda s: 0),
-    _field("stop", text_or_texts, lambda s: ()),
+    _field("stop", text_or_texts, lambda s: s.sampling.stop),
     # llama-server takes the slot number modulo the slots; here it must exist.
     _field("id_slot", integer(-1, lambda known: known.slots - 1), lambda s: -1),
     _field("cache_prompt", boolean, lambda s: s.engine.cache_prompt),
@@ -240,26 +220,40 @@ FIELDS: tuple[Field, ...] = (
     _field("return_tokens", boolean, lambda s: False),
     _field("return_progress", boolean, lambda s: False),
     _field("timings_per_token", boolean, lambda s: False),
-    _field("verbose", boolean, lambda s: False),
+    _field("verbose", boolean, lambda s: s.logging.level == "debug"),
     _field("response_fields", texts, lambda s: ()),
     _field(
         "sse_ping_interval", integer(-1, INT32), lambda s: s.server.sse_ping_interval
     ),
-    _field("samplers", _samplers, lambda s: tuple(SAMPLERS)),
+    _field("samplers", _samplers, lambda s: s.sampling.samplers),
     _field("min_keep", integer(0, INT32), lambda s: 0),
-    _field("top_n_sigma", number(), lambda s: -1.0),
-    _field("dynatemp_range", number(0.0), lambda s: 0.0),
-    _field("dynatemp_exponent", number(), lambda s: 1.0),
-    _field("xtc_probability", number(0.0, clamp=1.0), lambda s: 0.0),
-    _field("xtc_threshold", number(0.0, clamp=1.0), lambda s: 0.1),
-    _field("dry_multiplier", number(), lambda s: 0.0),
-    _field("dry_base", _dry_base, lambda s: DRY_BASE),
-    _field("dry_allowed_length", integer(0, INT32), lambda s: 2),
-    _field("dry_penalty_last_n", integer(-1, INT32), lambda s: 64),
-    _field("dry_sequence_breakers", _breakers, lambda s: ("\n", ":", '"', "*")),
-    _field("mirostat", integer(0, 2), lambda s: 0),
-    _field("mirostat_tau", number(), lambda s: 5.0),
-    _field("mirostat_eta", number(), lambda s: 0.1),
+    _field("top_n_sigma", number(), lambda s: s.sampling.top_n_sigma),
+    _field("dynatemp_range", number(0.0), lambda s: s.sampling.dynatemp_range),
+    _field("dynatemp_exponent", number(), lambda s: s.sampling.dynatemp_exponent),
+    _field(
+        "xtc_probability", number(0.0, clamp=1.0), lambda s: s.sampling.xtc_probability
+    ),
+    _field("xtc_threshold", number(0.0, clamp=1.0), lambda s: s.sampling.xtc_threshold),
+    _field("dry_multiplier", number(), lambda s: s.sampling.dry_multiplier),
+    _field("dry_base", _dry_base, lambda s: s.sampling.dry_base),
+    _field(
+        "dry_allowed_length", integer(0, INT32), lambda s: s.sampling.dry_allowed_length
+    ),
+    _field(
+        "dry_penalty_last_n",
+        integer(-1, INT32),
+        lambda s: s.sampling.dry_penalty_last_n,
+    ),
+    _field(
+        "dry_sequence_breakers", _breakers, lambda s: s.sampling.dry_sequence_breakers
+    ),
+    _field("mirostat", integer(0, 2), lambda s: s.sampling.mirostat),
+    _field("mirostat_tau", number(), lambda s: s.sampling.mirostat_tau),
+    _field("mirostat_eta", number(), lambda s: s.sampling.mirostat_eta),
+    _field("adaptive_target", number(), lambda s: s.sampling.adaptive_target),
+    _field(
+        "adaptive_decay", number(0.0, clamp=0.99), lambda s: s.sampling.adaptive_decay
+    ),
     _field("n_probs", count_or_flag, lambda s: 0, "logprobs"),
     _field("post_sampling_probs", boolean, lambda s: False),
     _field("n", integer(1, lambda known: known.slots), lambda s: 1, "n_cmpl"),
@@ -277,15 +271,9 @@ class NotYet:
     asks: Callable[[Any], bool]
 
 
-def _never(value: Any) -> bool:
-    return False
-
-
 NOT_YET: tuple[NotYet, ...] = (
     NotYet("grammar_lazy", boolean, bool),
     NotYet("lora", array, bool),
-    NotYet("adaptive_target", number(), lambda v: v >= 0),
-    NotYet("adaptive_decay", number(), _never),
 )
 
 
@@ -303,18 +291,22 @@ def read_ask(body: dict[str, Any], settings: Settings, limits: Limits) -> Ask:
                 break
         else:
             values[entry.attribute] = entry.default(settings)
-    inert: dict[str, Any] = {}
     for known in NOT_YET:
         value = body.get(known.name)
         if value is None:
             continue
-        inert[known.name] = known.read(known.name, value, limits)
-        if known.asks(inert[known.name]):
+        if known.asks(known.read(known.name, value, limits)):
             raise not_supported(f"Field '{known.name}': not supported by this server")
     values["seed"] = _seed(values["seed"])
+    values["stop"] = values["stop"] or settings.sampling.stop
+    values["logit_bias"] = tuple(
+        (token, amount)
+        for token, amount in values["logit_bias"]
+        if isinstance(token, str) or token < limits.n_vocab
+    )
     values["top_k"] = max(0, min(values["top_k"], limits.n_vocab))
     grammar = read_grammar(body, limits)
-    return _leave_out(Ask(**values, inert=inert, grammar=grammar))
+    return _leave_out(Ask(**values, grammar=grammar))
 
 
 def _seed(wanted: int) -> int:
@@ -329,7 +321,9 @@ def _leave_out(ask: Ask) -> Ask:
         if name not in ask.samplers:
             ask = replace(ask, **neutral)
     # With the others doing nothing, a subset in the usual order is the usual chain.
-    order = [name for name in SAMPLERS if name in ask.samplers]
-    if list(ask.samplers) == order:
-        return replace(ask, chain=tuple(SAMPLERS))
+    adapts = ask.adaptive_target >= 0
+    order = [name for name in samplers.DEFAULT if name in ask.samplers]
+    if [name for name in ask.samplers if name != "adaptive_p"] == order:
+        last = ("adaptive_p",) if adapts else ()
+        return replace(ask, chain=(*samplers.DEFAULT, *last))
     return replace(ask, chain=ask.samplers)

@@ -33,12 +33,7 @@ def completion_id() -> str:
 
 
 def public_settings(ask: Ask) -> dict[str, Any]:
-    """The 42 parameters that /props and /slots show: nothing that users wrote.
-
-    Parameters of samplers that the engine does not have stand there with the values
-    with which they do nothing, because clients read them.
-    """
-    inert = ask.inert
+    """The 42 parameters that /props and /slots show: nothing that users wrote."""
     return {
         "seed": ask.seed,
         "temperature": ask.temperature,
@@ -62,8 +57,8 @@ def public_settings(ask: Ask) -> dict[str, Any]:
         "mirostat": ask.mirostat,
         "mirostat_tau": ask.mirostat_tau,
         "mirostat_eta": ask.mirostat_eta,
-        "adaptive_target": inert.get("adaptive_target", -1.0),
-        "adaptive_decay": inert.get("adaptive_decay", 0.9),
+        "adaptive_target": ask.adaptive_target,
+        "adaptive_decay": ask.adaptive_decay,
         "max_tokens": ask.n_predict,
         "n_predict": ask.n_predict,
         "n_keep": ask.n_keep,

@@ -41,11 +41,13 @@ _MEDIA = {
 }
 
 
-def read_conversation(value: Any, *, must_continue: bool = False) -> Conversation:
+def read_conversation(
+    value: Any, *, must_continue: bool = False, continues: bool = True
+) -> Conversation:
     """The conversation in `messages`.
 
-    A trailing assistant message is continued, as llama-server does; with
-    `must_continue` there has to be one. Raises ConversationError.
+    A trailing assistant message is continued, as llama-server does, unless `continues`
+    is false; with `must_continue` there has to be one. Raises ConversationError.
     """
     if value is None:
         raise ConversationError("'messages' is required")
@@ -59,6 +61,8 @@ def read_conversation(value: Any, *, must_continue: bool = False) -> Conversatio
             raise ConversationError(
                 "continue_final_message needs an assistant message at the end"
             )
+        return Conversation(tuple(messages))
+    if not continues:
         return Conversation(tuple(messages))
     if len(messages) > 1 and messages[-2]["role"] == "assistant":
         raise ConversationError(

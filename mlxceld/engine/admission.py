@@ -1,15 +1,42 @@
-"""What a request is refused for before it starts: pure rules, no state."""
+"""What a request is refused for before it starts, and its slot: rules, no state."""
 
 from __future__ import annotations
 
-from mlxceld.engine.messages import Failed, Generate
-from mlxceld.engine.slot import Request
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from mlxceld.engine.messages import Failed, Generate, Load
+from mlxceld.engine.slot import Request, Slot
 from mlxceld.plan import Plan
 
 RETRY_AFTER = 1
 """Seconds after which a client that found no room may come back."""
 
 _CLIENT_ERROR = "invalid_request_error"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The settings of queue and slots, as `messages.Load` explains them."""
+
+    prefill_chunk: int = 512
+    queue_size: int = 128
+    slot_prompt_similarity: float = 0.1
+    overflow: str = "preempt"
+    queue_timeout: float = 0.0
+    chunk_seconds: float = 0.0
+    n_train: int = 0
+    """Tokens of the model's training."""
+
+    def with_bounds(self, load: Load) -> Limits:
+        """What may change while the engine runs: the bounds of the queue."""
+        return replace(
+            self,
+            queue_size=load.queue_size,
+            queue_timeout=load.queue_timeout,
+            slot_prompt_similarity=load.slot_prompt_similarity,
+            overflow=load.overflow,
+        )
 
 
 def objection(
@@ -50,6 +77,27 @@ def objection(
             retry_after=RETRY_AFTER,
         )
     return None
+
+
+def choose(
+    request: Request,
+    free: Sequence[Slot],
+    threshold: float,
+    reusable: Callable[[Slot, Request], int],
+) -> Slot:
+    """The slot that remembers most of the prompt, else the least recently used.
+
+    A remembered prefix counts when it is more than `threshold` of the prompt, as in
+    llama-server; `reusable` says how much of it a slot has.
+    """
+    if request.message.cache_prompt and threshold > 0:
+        kept, best = max(
+            ((reusable(slot, request), slot) for slot in free),
+            key=lambda pair: pair[0],
+        )
+        if kept > threshold * request.n_tokens:
+            return best
+    return min(free, key=lambda slot: slot.used)
 
 
 def overdue(request: Request, now: float, timeout: float) -> Failed | None:

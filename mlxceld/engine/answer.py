@@ -44,6 +44,11 @@ class Answers:
 
         `told` is what a request with `n_probs` wants to know of the token.
         """
+        budget = request.budget
+        if budget is not None:
+            if budget.due is not None:
+                token, told = budget.due, told and _certain(request, budget.due)
+            budget.accept(token)
         if request.matcher is not None and not request.matcher.accept(token):
             raise RuntimeError("a token was sampled that the grammar forbids")
         if request.first_token is None:
@@ -84,9 +89,12 @@ class Answers:
                 tokens=[token],
                 stop_type=stop_type,
                 stopping_word=word,
-                truncated=len(request.output) >= request.limit
-                and stop_type == "limit"
-                and request.truncated,
+                truncated=request.skipped > 0
+                or (
+                    len(request.output) >= request.limit
+                    and stop_type == "limit"
+                    and request.truncated
+                ),
                 n_prompt=len(request.prompt),
                 n_cached=request.n_cached,
                 n_decoded=len(request.output),
@@ -123,7 +131,9 @@ class Answers:
             return SlotState(slot.id, n_held=slot.n_held)
         if request is None:
             return SlotState(slot.id, task=last.id, n_held=slot.n_held)
-        read = min(slot.n_held, len(request.prompt))
+        read = len(request.prompt)
+        if not request.skipped:
+            read = min(slot.n_held, read)
         return SlotState(
             slot.id,
             task=request.id,
@@ -148,6 +158,12 @@ def _probability(request: Request, token: int, told: Probability) -> TokenProbab
         told.value,
         [(other, piece(other), value) for other, value in told.top],
     )
+
+
+def _certain(request: Request, token: int) -> Probability:
+    """What is told of a token that was not sampled but put in."""
+    value = 1.0 if request.message.sampling.post_sampling_probs else 0.0
+    return Probability(value, [(token, value)])
 
 
 def _overtime(request: Request, now: float) -> bool:

@@ -19,6 +19,8 @@ from mlxceld.engine.messages import Sampling
 _NEVER = float("-inf")
 _COLDEST, _HOTTEST = 1e-6, 1e30
 """Bounds of a temperature: beyond them, dividing by it gives no numbers."""
+_WIDTH, _PEAK, _SHARPNESS = 0.3, 5.0, 10.0
+"""The shape of adaptive-p's preference, as in llama-server."""
 _MIROSTAT_TOP = 100
 """Candidates from which mirostat 1 estimates how fast probabilities fall."""
 
@@ -76,15 +78,16 @@ class Context:
     chance: float
     """Decides whether XTC works this time."""
     mu: mx.array | None
-    """Mirostat's state, None at its beginning."""
+    """The state of mirostat or adaptive-p, None at its beginning."""
 
 
 def run(
     logits: mx.array, sampling: Sampling, context: Context
 ) -> tuple[mx.array, Candidates, mx.array | None]:
-    """The token of one row, what it was drawn from, and mirostat's next state.
+    """The token of one row, what it was drawn from, and the next state.
 
-    `logits` are `[V]`, biases included.
+    `logits` are `[V]`, biases included. The state is mirostat's or adaptive-p's; other
+    chains have none.
     """
     found = Candidates.of(logits)
     if sampling.mirostat:
@@ -96,6 +99,8 @@ def run(
         return _mirostat(found, sampling, context)
     for name in sampling.samplers:
         found = _STAGES[name](found, sampling, context)
+    if sampling.adaptive:
+        return _adaptive(found, sampling, context)
     return draw(found, context.uniform), found, None
 
 
@@ -245,7 +250,37 @@ def _mirostat(
     return token, found, mu - s.mirostat_eta * error
 
 
+def _adaptive(
+    c: Candidates, s: Sampling, context: Context
+) -> tuple[mx.array, Candidates, mx.array]:
+    """Adaptive-p: prefer candidates so probable that the average nears the target.
+
+    It takes the place of the plain draw, after all other samplers, wherever it is
+    named. The state is the decaying sum of the chosen ones' probabilities and the sum
+    of its weights, `[2]`.
+    """
+    decay = s.adaptive_decay
+    weight = 1 / (1 - decay)
+    state = context.mu
+    if state is None:
+        # As if the target had been met for ever.
+        state = mx.array([s.adaptive_target * weight, weight])
+    target = mx.clip(2 * min(s.adaptive_target, 1.0) - state[0] / state[1], 0, 1)
+    before = c.probabilities
+    distance = mx.abs(before - target) / _WIDTH
+    wanted = _PEAK - _SHARPNESS * distance**2 / (1 + distance)
+    found = Candidates(mx.where(c.logits > _NEVER, wanted, _NEVER), c.tokens).sorted()
+    token = draw(found, context.uniform)
+    chosen = mx.sum(mx.where(c.tokens == token, before, 0))
+    return token, found, mx.stack([chosen, mx.array(1.0)]) + decay * state
+
+
+def _nothing(c: Candidates, _s: Sampling, _context: Context) -> Candidates:
+    return c
+
+
 _STAGES = {
+    "adaptive_p": _nothing,
     "penalties": _penalties,
     "dry": _dry,
     "top_n_sigma": _top_n_sigma,

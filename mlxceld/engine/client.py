@@ -16,6 +16,8 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Literal
 
+import msgspec
+
 from mlxceld.engine import messages as m
 from mlxceld.engine.care import (
     RESTART_WINDOW,
@@ -98,6 +100,8 @@ class EngineClient:
         self.ready: m.Ready | None = None
         self.snapshot: m.Snapshot | None = None
         self.restarts = 0
+        self.beats = 0
+        """Signs of life of the thread that owns MLX, over all engines."""
         self.failure: LoadError | None = None
         self.lost: Loss | None = None
         """The last crash; told by `on_change` after the state has changed."""
@@ -143,15 +147,19 @@ class EngineClient:
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.shield(self._supervisor)
 
-    async def stop(self) -> None:
-        """End the process and every request that still runs."""
+    async def stop(self, reason: str = "") -> None:
+        """End the process and every request that still runs.
+
+        `reason` is what those are told, behind the fact that the server stops.
+        """
         self._become("stopped")
         supervisor, self._supervisor = self._supervisor, None
         if supervisor is not None:
             supervisor.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await supervisor
-        self._fail_everything("the server is shutting down", 503, "unavailable_error")
+        what = f"the server is shutting down{reason and ': '}{reason}"
+        self._fail_everything(what, 503, "unavailable_error")
 
     @property
     def pid(self) -> int | None:
@@ -364,6 +372,12 @@ class EngineClient:
         assert isinstance(answer, m.SlotDone)
         return answer
 
+    def bound(self, **bounds: Any) -> None:
+        """Other bounds of the queue, for this engine and those after it: `bounds` are
+        fields of `messages.Load`."""
+        self._load = msgspec.structs.replace(self._load, **bounds)
+        self._send([self._load])
+
     async def _ask(self, question: m.Tokenize | m.Detokenize | m.SlotAction) -> Reply:
         future = asyncio.get_running_loop().create_future()
         self._questions[question.id] = future
@@ -405,6 +419,7 @@ class EngineClient:
             case m.Snapshot():
                 self.snapshot = message
                 self._heard = True
+                self.beats += 1
             case m.Fault():
                 self._on_fault(message)
             case m.Loading():

@@ -64,6 +64,7 @@ def serve(sock: socket.socket, load: Loader) -> None:
             order.overflow,
             order.queue_timeout,
             chunk_seconds=order.chunk_seconds,
+            n_train=engine.info.n_ctx_train,
         ),
         files=engine.files,
     )
@@ -132,11 +133,13 @@ def _loop(
 def _take(scheduler: Scheduler, order: Order) -> None:
     match order.message:
         case m.Generate() as message:
-            scheduler.submit(message, order.tokens, order.matcher)
+            scheduler.submit(message, order.tokens, order.matcher, order.budget)
         case m.Cancel(id=request_id):
             scheduler.cancel(request_id)
         case m.SlotAction() as message:
             scheduler.act(message)
+        case m.Load() as message:
+            scheduler.limits = scheduler.limits.with_bounds(message)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -13,7 +13,10 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from mlxceld.engine.params import SAMPLERS as SAMPLERS
+from mlxceld.engine.params import GrammarSpec as GrammarSpec
 from mlxceld.engine.params import Sampling as Sampling
+from mlxceld.engine.params import Shift as Shift
+from mlxceld.engine.params import ThinkingBudget as ThinkingBudget
 from mlxceld.plan import Plan, Wish
 
 
@@ -35,7 +38,7 @@ class ModelSource(msgspec.Struct, frozen=True):
 
 
 class Load(Message):
-    """The first message: load the model and make the plan from what it measures."""
+    """The first message: what to load. A later one only bounds the queue anew."""
 
     source: ModelSource
     wish: Wish
@@ -60,14 +63,6 @@ class Load(Message):
     """Seconds that a request may wait for its start, 0 for no bound."""
 
 
-class GrammarSpec(msgspec.Struct, frozen=True):
-    """What an answer has to match, as the request said it."""
-
-    kind: Literal["json_schema", "json_object", "gbnf", "regex"]
-    text: str = ""
-    """The schema as JSON, the grammar, the regular expression; none for any object."""
-
-
 class Generate(Message):
     """Generate from a prompt of text, tokens, or pieces of both."""
 
@@ -87,6 +82,9 @@ class Generate(Message):
     cache_prompt: bool = True
     preserved: list[str] = []
     """Texts of special tokens that are written out in the answer."""
+    shift: Shift | None = None
+    """What happens when the slot context is full; None: the answer ends there."""
+    budget: ThinkingBudget | None = None
 
 
 class Cancel(Message):
@@ -151,6 +149,7 @@ class ModelInfo(msgspec.Struct, frozen=True):
     chat_template: str = ""
     bos_token: str = ""
     eos_token: str = ""
+    eos_ids: tuple[int, ...] = ()
     add_bos: bool = False
     device: str = ""
     batched: bool = True
@@ -316,6 +315,8 @@ class Totals(msgspec.Struct, frozen=True):
     failed: int = 0
     cancelled: int = 0
     preempted: int = 0
+    evicted: int = 0
+    """Idle slots whose remembered text was dropped to make room."""
 
 
 class MemoryUse(msgspec.Struct, frozen=True):

@@ -307,6 +307,7 @@ def _info(read: _Read, n_params: int, size: int, device: str) -> ModelInfo:
         chat_template=text.chat_template,
         bos_token=text.bos_token,
         eos_token=text.eos_token,
+        eos_ids=tuple(sorted(text.eos_ids)),
         add_bos=text.add_bos,
         device=device,
     )

@@ -1,20 +1,14 @@
-"""How the next token of a request is chosen: the sampling part of a `Generate`."""
+"""How the next token of a request is chosen, and what bounds an answer."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
-SAMPLERS = (
-    "penalties",
-    "dry",
-    "top_n_sigma",
-    "top_k",
-    "typ_p",
-    "top_p",
-    "min_p",
-    "xtc",
-    "temperature",
-)
+from mlxceld import samplers
+
+SAMPLERS = samplers.DEFAULT
 """llama-server's samplers, in the order in which they work unless a request says so."""
 
 
@@ -54,6 +48,9 @@ class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
     mirostat: int = 0
     mirostat_tau: float = 5.0
     mirostat_eta: float = 0.1
+    adaptive_target: float = -1.0
+    """The probability that adaptive-p aims at; below 0 it does nothing."""
+    adaptive_decay: float = 0.9
     n_probs: int = 0
     """How many candidates' probabilities to tell with each token."""
     post_sampling_probs: bool = False
@@ -73,6 +70,15 @@ class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
     @property
+    def adaptive(self) -> bool:
+        """Whether adaptive-p has anything to do."""
+        return (
+            "adaptive_p" in self.samplers
+            and self.adaptive_target >= 0
+            and self.mirostat == 0
+        )
+
+    @property
     def dry(self) -> bool:
         """Whether DRY has anything to do; it has to see every token before the next."""
         return (
@@ -81,3 +87,34 @@ class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
             and "dry" in self.samplers
             and self.mirostat == 0
         )
+
+
+class Shift(msgspec.Struct, frozen=True):
+    """What a full context gives up so that an answer can go on."""
+
+    keep: int = 0
+    """Tokens that stay at the beginning, the model's BOS not counted; -1 is the whole
+    prompt."""
+    discard: int = 0
+    """Tokens that go after them; 0 is half of what is not kept."""
+
+
+class ThinkingBudget(msgspec.Struct, frozen=True):
+    """A bound on the reasoning of an answer."""
+
+    tokens: int
+    start: str
+    """The text with which reasoning begins, at the beginning of an answer."""
+    end: str
+    opened: bool = False
+    """Whether the prompt ends within reasoning."""
+    message: str = ""
+    """Put in before `end` where the bound ends the reasoning."""
+
+
+class GrammarSpec(msgspec.Struct, frozen=True):
+    """What an answer has to match, as the request said it."""
+
+    kind: Literal["json_schema", "json_object", "gbnf", "regex"]
+    text: str = ""
+    """The schema as JSON, the grammar, the regular expression; none for any object."""

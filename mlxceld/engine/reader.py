@@ -15,11 +15,13 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn
 
 import msgspec
 
 from mlxceld.engine import messages as m
+from mlxceld.engine.budget import Budget
 from mlxceld.engine.faults import fault
 from mlxceld.engine.grammar import GrammarError, Grammars
 from mlxceld.engine.link import Link
@@ -34,11 +36,13 @@ LONG_TEXT = 50_000
 class Order:
     """A message for the thread that owns MLX."""
 
-    message: m.Generate | m.Cancel | m.SlotAction
+    message: m.Generate | m.Cancel | m.SlotAction | m.Load
     tokens: list[int]
     """What a `Generate`'s prompt became."""
     matcher: Matcher | None = None
     """What its answer has to match."""
+    budget: Budget | None = None
+    """What bounds its reasoning."""
 
 
 class Reader:
@@ -93,7 +97,7 @@ class Reader:
                         self._reading.remove(request_id)
                     else:
                         self._inbox.put(Order(message, []))
-            case m.SlotAction():
+            case m.SlotAction() | m.Load():
                 self._inbox.put(Order(message, []))
             case m.Tokenize():
                 self._with_text(self._tokenize, message, message.content)
@@ -131,14 +135,24 @@ class Reader:
                 matcher = self._grammars.compile(message.grammar)
             except GrammarError as error:
                 refusal = _invalid(message.id, str(error))
+        budget = self._budget(message)
         with self._lock:
             if message.id not in self._reading:
                 return
             self._reading.remove(message.id)
             if refusal is None:
-                self._inbox.put(Order(message, tokens, matcher))
+                self._inbox.put(Order(message, tokens, matcher, budget))
         if refusal is not None:
             self._link.send([refusal])
+
+    def _budget(self, message: m.Generate) -> Budget | None:
+        wanted = message.budget
+        if wanted is None:
+            return None
+        ending = self._text.encode([wanted.message + wanted.end], add_special=False)
+        if not _valid(ending, self._n_vocab):
+            return None
+        return Budget(wanted, ending, partial(self._text.piece, special=True))
 
     def _tokenize(self, message: m.Tokenize) -> None:
         tokens = self._text.encode(

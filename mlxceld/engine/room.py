@@ -22,6 +22,7 @@ def decodes(slot: Slot) -> bool:
         request is not None
         and not slot.prefilling
         and request.issued < request.limit
+        and slot.n_held < request.n_ctx - 1
         and not (request.stepwise and request.issued > len(request.output))
     )
 
@@ -42,6 +43,8 @@ class Room:
         `keep` is told of an idle slot, and of the first cell of its span, before what
         it remembers is lost.
         """
+        self.evicted = 0
+        """Idle slots that were cleared so far."""
         self.spans = Spans(plan.slots, plan.slot_ctx, plan.pool, shared=plan.shared)
         self._plan = plan
         self._slots = slots
@@ -73,6 +76,7 @@ class Room:
             for idle in evict:
                 self._keep(idle, self.spans.start(idle.id))
                 self.forget(idle)
+                self.evicted += 1
             claims = self._claims()
         held = [other.n_held for other in self._slots]
         moves = self.spans.reserve(slot.id, n, held, claims)

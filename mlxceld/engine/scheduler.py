@@ -12,11 +12,12 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from mlxceld.engine import ledger
-from mlxceld.engine.admission import objection, overdue
+from mlxceld.engine import ledger, shift
+from mlxceld.engine.admission import Limits as Limits
+from mlxceld.engine.admission import choose, objection, overdue
 from mlxceld.engine.answer import Answers
+from mlxceld.engine.budget import Budget
 from mlxceld.engine.faults import fault
 from mlxceld.engine.keeper import Keeper
 from mlxceld.engine.messages import (
@@ -38,18 +39,6 @@ from mlxceld.plan import Plan
 
 EXCEEDED = "Context size has been exceeded."
 """What llama-server says when a shared pool is too small for all who run."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The settings of queue and slots, as `messages.Load` explains them."""
-
-    prefill_chunk: int = 512
-    queue_size: int = 128
-    slot_prompt_similarity: float = 0.1
-    overflow: str = "preempt"
-    queue_timeout: float = 0.0
-    chunk_seconds: float = 0.0
 
 
 class Scheduler:
@@ -74,7 +63,7 @@ class Scheduler:
         self._vocabulary = vocabulary
         self._runner = runner
         self._emit = emit
-        self._limits = limits or Limits()
+        self.limits = limits or Limits()
         self._clock = clock
         self._keeper = Keeper(plan, runner)
         self._room = Room(plan, self.slots, runner, self._overflow, self._keeper.keep)
@@ -87,8 +76,8 @@ class Scheduler:
             self.tally,
             self._fail,
             clock,
-            chunk=self._limits.prefill_chunk,
-            seconds=self._limits.chunk_seconds,
+            chunk=self.limits.prefill_chunk,
+            seconds=self.limits.chunk_seconds,
         )
         self._actions = SlotActions(
             plan,
@@ -108,32 +97,37 @@ class Scheduler:
     # ---- what the front asks for ----
 
     def submit(
-        self, message: Generate, prompt: list[int], matcher: Matcher | None = None
+        self,
+        message: Generate,
+        prompt: list[int],
+        matcher: Matcher | None = None,
+        budget: Budget | None = None,
     ) -> None:
         """Queue a request whose prompt has become `prompt`, or refuse it at once.
 
-        `matcher` is at the beginning of what the answer has to match.
+        `matcher` and `budget` are at the beginning of what the answer has to match,
+        and of what bounds its reasoning.
         """
         self.tally.requests += 1
         free = sum(slot.request is None for slot in self.slots)
-        room = self._limits.queue_size + free - len(self.waiting)
+        room = self.limits.queue_size + free - len(self.waiting)
         refusal = objection(message, prompt, self.plan, room)
         if refusal is not None:
             self.tally.failed += 1
             self._emit(refusal)
             return
         self._serial += 1
-        self.waiting.append(
-            Request.create(
-                message,
-                prompt,
-                self.plan.slot_ctx,
-                self._vocabulary,
-                arrived=self._clock(),
-                serial=self._serial,
-            )
+        request = Request.create(
+            message,
+            prompt,
+            self.plan.slot_ctx,
+            self._vocabulary,
+            arrived=self._clock(),
+            serial=self._serial,
+            n_train=self.limits.n_train,
         )
-        self.waiting[-1].matcher = matcher
+        request.matcher, request.budget = matcher, budget
+        self.waiting.append(request)
 
     def cancel(self, request_id: int) -> None:
         """Forget a request wherever it is; nothing more is emitted for it."""
@@ -192,7 +186,7 @@ class Scheduler:
             waiting=len(self.waiting),
             n_live=ledger.live(self.slots),
             kv_bytes=self._runner.kv_bytes,
-            totals=self.tally.totals(),
+            totals=self.tally.totals(self._room.evicted),
             saved_bytes=self._keeper.store.nbytes,
             saved_prompts=len(self._keeper.store),
         )
@@ -217,33 +211,21 @@ class Scheduler:
             ):
                 return
             self.waiting.remove(request)
-            slot = self.slots[wanted] if wanted >= 0 else self._choose(request, free)
+            if wanted >= 0:
+                slot = self.slots[wanted]
+            else:
+                least = self.limits.slot_prompt_similarity
+                slot = choose(request, free, least, self._reusable)
             self._seat(request, slot)
 
     def _drop_overdue(self) -> None:
         now = self._clock()
         for request in list(self.waiting):
-            refusal = overdue(request, now, self._limits.queue_timeout)
+            refusal = overdue(request, now, self.limits.queue_timeout)
             if refusal is not None:
                 self.waiting.remove(request)
                 self.tally.failed += 1
                 self._emit(refusal)
-
-    def _choose(self, request: Request, free: list[Slot]) -> Slot:
-        """The slot that remembers most of the prompt, else the least recently used.
-
-        A remembered prefix counts when it is more than `slot_prompt_similarity` of the
-        prompt, as in llama-server.
-        """
-        threshold = self._limits.slot_prompt_similarity
-        if request.message.cache_prompt and threshold > 0:
-            kept, best = max(
-                ((self._reusable(slot, request), slot) for slot in free),
-                key=lambda pair: pair[0],
-            )
-            if kept > threshold * request.n_tokens:
-                return best
-        return min(free, key=lambda slot: slot.used)
 
     def _seat(self, request: Request, slot: Slot) -> None:
         remembered = request.message.cache_prompt
@@ -276,6 +258,9 @@ class Scheduler:
 
     def _launch(self) -> tuple[Pending, list[Seat]] | None:
         """Queue the next token of every decoding slot."""
+        add_bos = self._vocabulary.add_bos
+        for slot in filter(shift.full, self.slots):
+            shift.make_room(slot, self._runner, self._room, add_bos=add_bos)
         for slot in sorted(self._running(), key=_serial):
             if decodes(slot):
                 self._room.make(slot, slot.n_held + 1)
@@ -359,7 +344,7 @@ class Scheduler:
 
     def _overflow(self) -> None:
         """The pool is short for those who run: one gives way, or none survives."""
-        if self._limits.overflow == "preempt":
+        if self.limits.overflow == "preempt":
             self._put_back(ledger.to_preempt(self.slots))
             return
         for slot in self._running():

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from mlxceld.engine.budget import Budget
 from mlxceld.engine.messages import Generate, Timings
 from mlxceld.engine.text import Detokenizer, StopScanner, Text
 
@@ -59,10 +60,19 @@ class Request:
     new_line: bool = False
     matcher: Matcher | None = None
     """What the answer has to match; it has accepted `output`."""
+    budget: Budget | None = None
+    """A bound on its reasoning; it has accepted `output`."""
+    n_train: int = 0
+    """Tokens of the model's training, or `n_ctx` where that is more: what an answer
+    without any limit may come to, its prompt included."""
+    kept: int = 0
+    skipped: int = 0
+    """Tokens after the first `kept` that its text has lost to context shifts."""
     indent: int | None = None
     """How far the last line is indented so far; None where no line has just begun."""
     mirostat: dict[int, Any] = field(default_factory=dict)
-    """Mirostat's state by the index of the token it is for; the sampler's alone."""
+    """The state of mirostat or adaptive-p by the index of the token it is for; the
+    sampler's alone."""
     _draws: list[float] = field(default_factory=list)
     _generator: np.random.Generator | None = None
 
@@ -76,6 +86,7 @@ class Request:
         *,
         arrived: float,
         serial: int,
+        n_train: int = 0,
     ) -> Request:
         """A request that has produced nothing yet."""
         return cls(
@@ -86,6 +97,7 @@ class Request:
             StopScanner(message.stop),
             arrived,
             serial,
+            n_train=max(n_ctx, n_train),
         )
 
     @property
@@ -94,34 +106,53 @@ class Request:
 
     @property
     def n_tokens(self) -> int:
-        """Tokens of prompt and answer so far."""
-        return len(self.prompt) + len(self.output)
+        """Tokens of its text: prompt and answer so far, less what was skipped."""
+        return len(self.prompt) + len(self.output) - self.skipped
 
     @property
     def tokens(self) -> list[int]:
-        return self.prompt + self.output
+        """Its text: what a slot has to hold before the answer can go on."""
+        every = self.prompt + self.output
+        if not self.skipped:
+            return every
+        return every[: self.kept] + every[self.kept + self.skipped :]
+
+    def shift(self, keep: int, discard: int) -> None:
+        """Leave out `discard` tokens of the text after its first `keep`.
+
+        `keep` is the same at each shift of a request.
+        """
+        self.kept = keep
+        self.skipped += discard
 
     @property
     def stepwise(self) -> bool:
-        """Whether every token has to be seen before the next can be sampled."""
-        return self.matcher is not None or self.message.sampling.dry
+        """Whether the last token has to be seen before the next can be sampled."""
+        return (
+            self.matcher is not None
+            or self.message.sampling.dry
+            or (self.budget is not None and self.budget.near)
+        )
 
     @property
     def limit(self) -> int:
         """The most tokens it may generate.
 
         One cell of the slot context always stays free, and `n_predict` 0 still yields
-        one token: both as in llama-server.
+        one token: both as in llama-server. Where the context is shifted, an answer
+        without a limit ends with as many tokens as the model was trained for.
         """
-        room = self.n_ctx - len(self.prompt)
         n_predict = self.message.n_predict
-        return room if n_predict < 0 else min(max(1, n_predict), room)
+        if self.message.shift is None:
+            room = self.n_ctx - len(self.prompt)
+            return room if n_predict < 0 else min(max(1, n_predict), room)
+        return self.n_train - len(self.prompt) if n_predict < 0 else max(1, n_predict)
 
     @property
     def truncated(self) -> bool:
-        """Whether the slot context, not `n_predict`, ends it at `limit`."""
+        """Whether the context, not `n_predict`, ends it at `limit`."""
         n_predict = self.message.n_predict
-        return n_predict < 0 or max(1, n_predict) > self.n_ctx - len(self.prompt)
+        return n_predict < 0 or max(1, n_predict) > self.limit
 
     @property
     def n_remain(self) -> int:
@@ -130,9 +161,13 @@ class Request:
         return -1 if n_predict < 0 else max(0, n_predict - len(self.output))
 
     def recent(self, n: int) -> list[int]:
-        """The last `n` tokens of prompt and answer; all of them for a negative n."""
-        if n < 0 or n >= self.n_tokens:
-            return self.tokens
+        """The last `n` tokens of prompt and answer, a whole context for a negative n.
+
+        Tokens that the text has lost are among them, as in llama-server.
+        """
+        n = self.n_ctx if n < 0 else n
+        if n >= len(self.prompt) + len(self.output):
+            return self.prompt + self.output
         if n == 0:
             return []
         if n <= len(self.output):

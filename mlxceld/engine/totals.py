@@ -35,7 +35,8 @@ class Tally:
         self.prompt_tokens += tokens
         self.prompt_seconds += seconds
 
-    def totals(self) -> Totals:
+    def totals(self, evicted: int = 0) -> Totals:
+        """The counters as a message; `evicted` is what the room has counted."""
         return Totals(
             prompt_tokens=self.prompt_tokens,
             cached_tokens=self.cached_tokens,
@@ -49,4 +50,5 @@ class Tally:
             failed=self.failed,
             cancelled=self.cancelled,
             preempted=self.preempted,
+            evicted=evicted,
         )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from mlxceld.api.errors import ApiError
-from mlxceld.api.fields import FIELDS, NOT_YET, SAMPLERS, Ask, read_ask
+from mlxceld.api.fields import FIELDS, NOT_YET, Ask, read_ask
 from mlxceld.api.readers import Limits
 from mlxceld.api.shapes import generation_settings
 from mlxceld.engine import messages as m
@@ -87,8 +88,62 @@ def test_any_other_order_is_kept(samplers: Any, chain: tuple[str, ...]) -> None:
     assert not ask.sampling(()).usual
 
 
-def test_the_names_of_the_samplers_are_the_engines() -> None:
-    assert tuple(SAMPLERS) == m.SAMPLERS
+def test_adaptive_p_works_where_it_is_named_and_has_a_target() -> None:
+    named = {"samplers": "edskypmxta"}
+    ask = read({**named, "adaptive_target": 0.4, "adaptive_decay": 5})
+    assert ask.sampling(()).samplers == (*m.SAMPLERS, "adaptive_p")
+    assert (ask.adaptive_target, ask.adaptive_decay) == (0.4, 0.99)
+    assert read(named).sampling(()).usual
+    assert read({"adaptive_target": 0.4}).sampling(()).usual
+    ask = read({"samplers": ["adaptive-p", "top_k"], "adaptive_target": 0.4})
+    assert ask.sampling(()).samplers == (*m.SAMPLERS, "adaptive_p")
+
+
+OPTIONS = SamplingSettings(
+    logit_bias=("5+1.5", "6-inf", "50256+1"),
+    samplers=("temperature", "top_k"),
+    top_n_sigma=1.5,
+    xtc_probability=0.25,
+    xtc_threshold=0.2,
+    dry_multiplier=0.8,
+    dry_base=2.0,
+    dry_allowed_length=3,
+    dry_penalty_last_n=-1,
+    dry_sequence_breakers=("zz",),
+    dynatemp_range=0.5,
+    dynatemp_exponent=2.0,
+    mirostat=2,
+    mirostat_tau=4.0,
+    mirostat_eta=0.2,
+    stop=("END", "."),
+)
+
+
+def test_the_options_are_what_a_request_says_nothing_of() -> None:
+    settings = Settings(
+        sampling=replace(OPTIONS, samplers=m.SAMPLERS), engine=EngineSettings(n_keep=7)
+    )
+    ask = read({}, settings)
+    for name in (
+        *("top_n_sigma", "xtc_probability", "xtc_threshold", "dry_multiplier"),
+        *("dry_base", "dry_allowed_length", "dry_penalty_last_n", "mirostat"),
+        *("dry_sequence_breakers", "dynatemp_range", "dynatemp_exponent"),
+        *("mirostat_tau", "mirostat_eta", "stop"),
+    ):
+        assert getattr(ask, name) == getattr(OPTIONS, name), name
+    assert ask.logit_bias == ((5, 1.5), (6, float("-inf")))
+    assert ask.n_keep == 7
+    said = {"stop": "x", "logit_bias": [], "mirostat": 0, "n_keep": -1}
+    ask = read(said, settings)
+    assert (ask.stop, ask.logit_bias, ask.mirostat, ask.n_keep) == (("x",), (), 0, -1)
+    assert read({"stop": []}, settings).stop == ("END", ".")
+
+
+def test_the_order_of_the_samplers_may_be_an_option() -> None:
+    ask = read({}, Settings(sampling=OPTIONS))
+    assert ask.samplers == ask.sampling(()).samplers == ("temperature", "top_k")
+    # What is not named does nothing, whatever its option says.
+    assert (ask.dry_multiplier, ask.xtc_probability, ask.top_p) == (0.0, 0.0, 1.0)
 
 
 ENGINES: dict[str, Any] = {

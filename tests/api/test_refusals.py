@@ -98,7 +98,6 @@ def test_a_bad_value_is_400_with_the_fields_name(
     [
         ("grammar_lazy", True),
         ("lora", [{"id": 0, "scale": 1.0}]),
-        ("adaptive_target", 0.5),
     ],
 )
 def test_what_is_not_there_yet_is_501_with_the_fields_name(
@@ -128,6 +127,8 @@ def test_what_is_not_there_yet_is_501_with_the_fields_name(
         ("t_max_predict_ms", 5),
         ("n_indent", 4),
         ("adaptive_target", -1.0),
+        ("adaptive_target", 0.5),
+        ("samplers", "edskypmxta"),
     ],
 )
 def test_what_asks_for_more_than_the_usual_is_served(

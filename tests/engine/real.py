@@ -123,7 +123,7 @@ class Run:
 
 def serve(
     model: Model,
-    requests: Sequence[tuple[Generate, list[int]]],
+    requests: Sequence[tuple[Any, ...]],
     wish: Wish,
     *,
     every: int = 1,
@@ -133,6 +133,7 @@ def serve(
 ) -> Run:
     """Serve the requests, one more arriving at every `every`-th turn of the loop.
 
+    Each is what `Scheduler.submit` takes.
     An AssertionError tells of a request that failed.
     """
     plan = model.plan(wish)

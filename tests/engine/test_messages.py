@@ -39,6 +39,8 @@ DOWN: list[m.Down] = [
         stop=["\n", "end"],
         id_slot=2,
         cache_prompt=False,
+        shift=m.Shift(keep=-1, discard=5),
+        budget=m.ThinkingBudget(9, "<think>", "</think>", True, "né"),
     ),
     m.Generate(id=8, prompt=[], sampling=m.Sampling()),
     m.Cancel(7),

@@ -66,6 +66,7 @@ def log_softmax(logits: Sequence[float]) -> list[float]:
 SPECIAL = [
     Sampling(mirostat=1),
     Sampling(mirostat=2, mirostat_tau=2.0),
+    Sampling(samplers=("temperature", "adaptive_p"), adaptive_target=0.3),
     Sampling(xtc_probability=1.0, xtc_threshold=0.05),
     Sampling(dry_multiplier=1.0, presence_penalty=0.5),
     Sampling(samplers=("temperature", "top_p", "penalties"), repeat_penalty=1.2),

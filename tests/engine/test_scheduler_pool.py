@@ -102,6 +102,7 @@ def test_idle_slots_forget_least_recently_used_first_and_no_more_than_needed() -
     bench.answer(words(35, "d"), n_predict=5)
     remembered = [slot.n_held for slot in bench.scheduler.slots]
     assert remembered == [0, 30, 30, 39]
+    assert bench.scheduler.snapshot().totals.evicted == 1
     assert bench.answer(words(30, "b"), n_predict=1).n_cached == 29
 
 
@@ -110,6 +111,7 @@ def test_nothing_is_forgotten_while_there_is_room() -> None:
     for name in "abc":
         bench.answer(words(30, name), n_predict=5)
     assert [slot.n_held for slot in bench.scheduler.slots] == [34, 34, 34, 0]
+    assert bench.scheduler.snapshot().totals.evicted == 0
 
 
 def test_remembered_cells_of_its_own_are_not_charged_twice() -> None:
