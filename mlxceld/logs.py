@@ -21,34 +21,60 @@ from typing import Any, TextIO
 import structlog
 from structlog.typing import Processor
 
+from mlxceld import journal
 from mlxceld.logfile import LogFile, LogStream
 from mlxceld.problems import Problem, Refused
 
 
 class Event(StrEnum):
-    """Names of events; scripts may rely on them."""
+    """Names of events, with what each tells; scripts may rely on the names."""
 
-    STARTING = "starting"
-    CONFIG_NOTE = "config_note"
-    CONFIG_WARNING = "config_warning"
-    PLAN = "plan"
-    DEFAULT_FLIP = "default_flip"
-    BOUND = "bound"
-    LOADING = "loading"
-    LOADED = "loaded"
-    LOAD_FAILED = "load_failed"
-    LISTENING = "listening"
-    ENGINE_LOST = "engine_lost"
-    ENGINE_FAULT = "engine_fault"
-    SLEEPING = "sleeping"
-    REQUEST = "request"
-    REQUEST_FAILED = "request_failed"
-    RELOAD = "reload"
-    DRAINING = "draining"
-    DRAIN_CUT = "drain_cut"
-    STOPPED = "stopped"
-    FAILED = "failed"
+    about: str
 
+    def __new__(cls, name: str, about: str = "") -> Event:
+        event = str.__new__(cls, name)
+        event._value_ = name
+        event.about = about
+        return event
+
+    STARTING = "starting", "The version, and the configuration files that were read"
+    CONFIG_NOTE = "config_note", "An override, or options that mean nothing here"
+    CONFIG_WARNING = "config_warning", "Something odd in the configuration"
+    PLAN = "plan", "A line of the plan: slots, windows, pool, memory"
+    DEFAULT_FLIP = "default_flip", "A default that will change what this set-up gets"
+    BOUND = "bound", "An address is taken; it answers 503 until the model is loaded"
+    LOADING = "loading", "What the engine is busy with before it is ready"
+    LOADED = "loaded", "The engine is back, or a remark about the loaded model"
+    LOAD_FAILED = "load_failed", "The model could not be loaded; the daemon ends"
+    LISTENING = "listening", "The model is loaded and this address serves it"
+    ENGINE_LOST = "engine_lost", "The engine crashed or hung; running requests failed"
+    ENGINE_FAULT = "engine_fault", "A fault in the engine that ended single requests"
+    SLEEPING = "sleeping", "The idle engine was ended and its memory is free"
+    REQUEST = "request", "One HTTP request is over: what it was and how it went"
+    REQUEST_FAILED = "request_failed", "A fault of the front; the request got a 500"
+    RELOAD = "reload", "What a reload found, changed, refused or left for a restart"
+    DRAINING = "draining", "The daemon was told to stop and waits for what runs"
+    DRAIN_CUT = "drain_cut", "Requests that were ended because the time was up"
+    STOPPED = "stopped", "The daemon ends; `status` is its exit status"
+    FAILED = "failed", "Why the daemon ends by itself"
+
+
+REQUEST_FIELDS: dict[str, str] = {
+    "request_id": "The client's `X-Request-Id`, or one made here; the reply carries it",
+    "method": "The HTTP method",
+    "route": "The route; a path that no route has is shown cut and as plain ASCII",
+    "status": "The HTTP status; 499 when the client left before an answer began",
+    "slot": "The slot that worked for it, a list for several answers",
+    "prompt_tokens": "Tokens of the prompt, of all answers together",
+    "cached_tokens": "How many of them were not read again",
+    "completion_tokens": "Tokens that were generated",
+    "queue_ms": "How long it waited for its slot",
+    "ttft_ms": "From its arrival to its first token",
+    "finish_reason": "`stop`, `length`, or `cancelled` when the client left",
+    "error": "The type of the error that was sent",
+    "total_ms": "From its arrival to the end of its reply",
+}
+"""What the event `request` carries; a field that has no meaning is left out."""
 
 _LEVELS = {
     "debug": logging.DEBUG,
@@ -88,9 +114,11 @@ def set_up(
     stream = stream or sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     handlers: list[logging.Handler] = [LogStream(stream)]
     terminal = stream.isatty()
-    handlers[0].setFormatter(
-        _console(colors=terminal) if _for_people(style, terminal) else _json()
-    )
+    people = _for_people(style, terminal)
+    lines = _console(colors=terminal) if people else _json()
+    if journal.connected(stream, os.environ):
+        lines = journal.WithPriority(lines)
+    handlers[0].setFormatter(lines)
     if file:
         handlers.append(_file_handler(file))
         people = _for_people(style, terminal=False)
@@ -103,11 +131,7 @@ def set_up(
     for handler in handlers:
         setattr(handler, _MARK, True)
         root.addHandler(handler)
-    wanted = _LEVELS[level]
-    root.setLevel(max(wanted, logging.WARNING))
-    logging.getLogger(_OWN).setLevel(wanted)
-    # Our own lines say what uvicorn's do; it logs one line for each request otherwise.
-    logging.getLogger("uvicorn").setLevel(max(wanted, logging.WARNING))
+    set_level(level)
     logging.getLogger("uvicorn.access").disabled = True
     logging.captureWarnings(True)
     structlog.configure(
@@ -121,6 +145,15 @@ def set_up(
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
     )
+
+
+def set_level(level: str) -> None:
+    """Log from debug, info, warning or error on; libraries never below warning."""
+    wanted = _LEVELS[level]
+    logging.getLogger().setLevel(max(wanted, logging.WARNING))
+    logging.getLogger(_OWN).setLevel(wanted)
+    # Our own lines say what uvicorn's do; it logs one line for each request otherwise.
+    logging.getLogger("uvicorn").setLevel(max(wanted, logging.WARNING))
 
 
 def _for_people(style: str, terminal: bool) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -182,3 +183,11 @@ def test_a_daemon_without_standard_error_can_log(
     monkeypatch.setattr("sys.stderr", None)
     logs.set_up("info", "json")
     logs.get("mlxceld.test").info(Event.LISTENING)
+
+
+def test_the_names_of_events_are_plain_words_and_each_is_explained() -> None:
+    for event in Event:
+        assert re.fullmatch("[a-z]+(_[a-z]+)*", event.value)
+        assert str(event) == event.value
+        assert event.about
+        assert not event.about.endswith(".")

@@ -7,8 +7,11 @@ engine's last snapshot.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
+from mlxceld import __version__
+from mlxceld.api.histograms import Timings
 from mlxceld.engine.messages import Snapshot, Totals
 from mlxceld.plan import Plan
 
@@ -27,18 +30,31 @@ class Metric:
 
 
 class Metrics:
-    """Renders snapshots; remembers the last scrape, since the rates are since then."""
+    """Renders snapshots; remembers the last scrape, since the rates are since then.
+
+    Also counts what only the front sees: replies, and how long things took.
+    """
 
     def __init__(self) -> None:
         self._last = Totals()
+        self.timings = Timings()
+        self._replies: Counter[int] = Counter()
 
-    def render(self, snapshot: Snapshot, plan: Plan) -> str:
-        """The exposition text. Times are seconds, sizes tokens or bytes."""
+    def count(self, status: int) -> None:
+        """Count a reply of this HTTP status."""
+        self._replies[status] += 1
+
+    def render(self, snapshot: Snapshot, plan: Plan, restarts: int = 0) -> str:
+        """The exposition text. Times are seconds, sizes tokens or bytes.
+
+        `restarts` is how often the engine was started again.
+        """
         totals, before = snapshot.totals, self._last
         if totals.requests < before.requests:
             before = Totals()  # The engine was started again: its counters are new.
         self._last = totals
         metrics = _llama(snapshot, totals, before) + _own(snapshot, plan)
+        metrics += self._front(plan, restarts)
         lines = []
         last = ""
         for metric in metrics:
@@ -48,7 +64,36 @@ class Metrics:
             last = metric.name
             label = f"{{{metric.label}}}" if metric.label else ""
             lines.append(f"{metric.name}{label} {_number(metric.value)}")
+        lines.extend(self.timings.lines())
         return "\n".join(lines) + "\n"
+
+    def _front(self, plan: Plan, restarts: int) -> list[Metric]:
+        """What the engine does not know, or forgets when it is started again."""
+        return [
+            Metric(
+                "mlxcel_info",
+                "gauge",
+                "Version and mode, always 1",
+                1,
+                f'version="{__version__}",mode="{plan.mode}"',
+            ),
+            Metric(
+                "mlxcel_engine_restarts_total",
+                "counter",
+                "Engines that were lost and started again",
+                restarts,
+            ),
+            *(
+                Metric(
+                    "mlxcel_http_replies_total",
+                    "counter",
+                    "Replies by HTTP status; 499 stands for clients that left before",
+                    count,
+                    f'status="{status}"',
+                )
+                for status, count in sorted(self._replies.items())
+            ),
+        ]
 
 
 def _rate(tokens: int, ms: float) -> float:
@@ -190,6 +235,11 @@ def _own(snapshot: Snapshot, plan: Plan) -> list[Metric]:
         counter("requests_failed", "Requests that failed", totals.failed),
         counter("requests_cancelled", "Requests whose client left", totals.cancelled),
         counter("requests_preempted", "Requests put back for room", totals.preempted),
+        counter(
+            "prefixes_evicted",
+            "Idle slots that gave up what they remembered to make room",
+            totals.evicted,
+        ),
     ]
 
 

@@ -144,7 +144,8 @@ async def show_metrics(state: State, exchange: Exchange) -> None:
         raise not_supported(
             "This server does not support metrics endpoint. Start it with `--metrics`"
         )
-    text = state.metrics.render(_snapshot(state), state.ready().plan)
+    restarts = state.client.restarts
+    text = state.metrics.render(_snapshot(state), state.ready().plan, restarts)
     await exchange.send_bytes(
         text.encode(),
         metrics.CONTENT_TYPE,
