@@ -1,7 +1,8 @@
 # Everything a developer does here, from a fresh clone: `make help`.
 #
 # Each step leaves a stamp, so that a second run starts in seconds. Nothing is installed
-# outside this folder, except OpenBLAS on Debian (see etc/dev/openblas.sh).
+# outside this folder, except OpenBLAS and readers of man pages on Debian (see
+# etc/dev/openblas.sh and etc/dev/mantools.sh).
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -37,6 +38,7 @@ demo: $(VENV)/ready-$(BACKEND) $(MODEL) ## Serve a real model on 127.0.0.1:8080 
 
 test: lint $(MODEL) ## Run the linters and all tests (ARGS="...": for pytest)
 	@$(if $(filter cpu,$(BACKEND)),etc/dev/openblas.sh)
+	@etc/dev/mantools.sh
 	$(BIN)/python -m pytest $(ARGS)
 
 lint: $(VENV)/ready-test-$(BACKEND) ## Check style, types and generated files
@@ -49,7 +51,7 @@ format: $(VENV)/ready-test-$(BACKEND) ## Format the code and order the imports
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
 
-generate: $(VENV)/ready-$(BACKEND) ## Write the files that come from the option table
+generate: $(VENV)/ready-test-$(BACKEND) ## Write the files that come from the option table
 	$(BIN)/python -m mlxceld.generate
 
 wheel: $(VENV)/python ## Build the wheel into dist/

@@ -1,7 +1,8 @@
 """Writes and checks every file that is generated from the option table.
 
 `python -m mlxceld.generate` writes them, `--check` compares them and fails with the
-command to run and a diff, so that a table and its products cannot drift apart.
+command to run and a diff, so that a table and its products cannot drift apart. The
+texts are made in `mlxceld.documents`; here is what lies where.
 """
 
 from __future__ import annotations
@@ -9,11 +10,20 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
+from mlxceld.documents import commands, configpage, manpages, sample, schema, tables
+from mlxceld.documents.korean import KOREAN
+from mlxceld.documents.language import ENGLISH, Missing
+from mlxceld.documents.tables import BadMarker
 from mlxceld.options import TABLES, Option, in_table
+from mlxceld.service import plists, units
 
 ROOT = Path(__file__).resolve().parent
+TOP = ROOT.parent
+SYSTEMD = TOP / "etc" / "systemd"
+LAUNCHD = TOP / "etc" / "launchd"
 COMMAND = "python -m mlxceld.generate"
 
 
@@ -54,23 +64,55 @@ def _settings_lines() -> Iterator[str]:
 
 def _field_lines(option: Option) -> Iterator[str]:
     none = " | None" if option.optional else ""
-    annotation = f"{option.kind.annotation}{none}"
-    yield f"    {option.name}: {annotation} = {_literal(option.default)}"
+    head = f"    {option.name}: {option.kind.annotation}{none} = "
+    line = head + _literal(option.default)
+    if len(line) > 88 and isinstance(option.default, tuple):
+        yield f"{head}("
+        yield from (f"        {_literal(item)}," for item in option.default)
+        yield "    )"
+    else:
+        yield line
     yield f'    """{option.short}."""'
 
 
 def _literal(value: object) -> str:
     # repr() prefers single quotes; the formatter of the project prefers double ones.
     if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        escaped = value.replace("\\", "\\\\").replace("\n", "\\n")
+        if '"' in value and "'" not in value:
+            return f"'{escaped}'"
+        return '"' + escaped.replace('"', '\\"') + '"'
     if isinstance(value, tuple):
         items = ", ".join(_literal(item) for item in value)
         return f"({items},)" if len(value) == 1 else f"({items})"
     return repr(value)
 
 
+def pages() -> list[Path]:
+    """The pages of the documentation that may hold tables."""
+    return [TOP / "README.md", *sorted((TOP / "docs").rglob("*.md"))]
+
+
+def _page(path: Path) -> str:
+    language = KOREAN if TOP / "docs" / "ko" in path.parents else ENGLISH
+    name = str(path.relative_to(TOP))
+    return tables.fill(path.read_text(encoding="utf-8"), name, language)
+
+
 FILES: tuple[tuple[Path, Callable[[], str]], ...] = (
     (ROOT / "settings.py", settings_source),
+    (TOP / "man" / "mlxcel-server.1", manpages.server_page),
+    (TOP / "man" / "mlxcel.toml.5", configpage.config_page),
+    (TOP / "etc" / "mlxcel.toml", sample.sample_text),
+    (TOP / "docs" / "schema" / "mlxcel.schema.json", schema.schema_text),
+    *((TOP / name, make) for name, make in commands.files()),
+    *((path, partial(_page, path)) for path in pages()),
+    (SYSTEMD / "mlxcel-server.service", units.service),
+    (SYSTEMD / "mlxcel-server@.service", units.template),
+    (SYSTEMD / "mlxcel-server.socket", units.socket),
+    (SYSTEMD / "notify-reload.conf", units.notify_reload),
+    (LAUNCHD / f"{plists.DAEMON}.plist", plists.daemon),
+    (LAUNCHD / f"{plists.AGENT}.plist", plists.agent),
 )
 """Every generated file and the function that makes its text."""
 
@@ -100,15 +142,31 @@ def main(
     if arguments not in ([], ["--check"]):
         print(f"usage: {COMMAND} [--check]", file=sys.stderr)
         return 2
-    if arguments:
-        diffs = list(stale(files))
-        for diff in diffs:
-            print(diff, end="")
-        if diffs:
-            print(f"generated files are stale: run `{COMMAND}`", file=sys.stderr)
-        return 1 if diffs else 0
+    if not (TOP / "pyproject.toml").exists():
+        print(f"{TOP} is no source tree: nothing to generate", file=sys.stderr)
+        return 1
+    try:
+        return _check(files) if arguments else _write(files)
+    except (BadMarker, Missing) as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+def _check(files: Sequence[tuple[Path, Callable[[], str]]]) -> int:
+    diffs = list(stale(files))
+    for diff in diffs:
+        print(diff, end="")
+    if diffs:
+        print(f"generated files are stale: run `{COMMAND}`", file=sys.stderr)
+    return 1 if diffs else 0
+
+
+def _write(files: Sequence[tuple[Path, Callable[[], str]]]) -> int:
     for path, make in files:
-        path.write_text(make(), encoding="utf-8")
+        text = make()
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
     return 0
 
 

@@ -17,6 +17,18 @@ from mlxceld.options import CATEGORIES, OPTIONS, Option
 
 USAGE = "usage: mlxcel-server --model PATH [options]"
 
+ABOUT = (
+    "Serves one MLX language model over llama-server's HTTP API. Options come from "
+    "flags, environment variables and a TOML file; a flag wins over the environment, "
+    "the environment over drop-ins, drop-ins over the file. The file is `--config`, "
+    "`$MLXCELD_CONFIG`, or the first of `$CONFIGURATION_DIRECTORY/mlxcel.toml`, "
+    "`~/.config/mlxcel/mlxcel.toml`, Homebrew's `etc/mlxcel/mlxcel.toml` and "
+    "`/etc/mlxcel/mlxcel.toml`; its drop-ins are `mlxcel.toml.d/*.toml` beside it.",
+    "Flags of llama-server that have no meaning here are accepted and named once at "
+    "start.",
+)
+"""What the daemon is, in paragraphs."""
+
 _FLAGS_WIDTH = 34
 
 
@@ -36,19 +48,9 @@ def short_help(width: int = 100) -> str:
 def long_help(width: int = 100) -> str:
     """Everything about each option: names, meaning, choices, default."""
     lines = [USAGE, ""]
-    lines += _wrap(
-        "Serves one MLX language model over llama-server's HTTP API. Options come from "
-        "flags, environment variables and a TOML file; a flag wins over the "
-        "environment, the environment over drop-ins, drop-ins over the file. The file "
-        "is `--config`, $MLXCELD_CONFIG, or the first of "
-        "$CONFIGURATION_DIRECTORY/mlxcel.toml, ~/.config/mlxcel/mlxcel.toml, "
-        "Homebrew's etc/mlxcel/mlxcel.toml and /etc/mlxcel/mlxcel.toml; its drop-ins "
-        "are `mlxcel.toml.d/*.toml` beside it. Flags of llama-server that have no "
-        "meaning here are accepted and named once at start.",
-        "",
-        width,
-    )
-    lines += ["", "General:"]
+    for paragraph in ABOUT:
+        lines += [*_wrap(paragraph, "", width), ""]
+    lines += ["General:"]
     for action in ACTIONS:
         lines += [
             f"  {_action_flags(action)}",
