@@ -1,5 +1,5 @@
-"""The place of `mlxcel-migrate`, which does not exist yet: there is no code here.
+"""`mlxcel-migrate`: carries older set-ups, and those of other servers, over exactly.
 
-The folder is there because the build installs it as `mlxceld.migrate`, and that
-mapping is tested from the start.
+`sources` reads them, `convert` says what they mean today, after a default flip and
+after the migration, `work` and `files` write. Nothing here imports MLX or the server.
 """

@@ -12,6 +12,7 @@ import argparse
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
 from mlxceld.foreign import CACHE_REUSE, IGNORED, REFUSED, Arity, Foreign
@@ -20,6 +21,7 @@ from mlxceld.options import OPTIONS, Option
 from mlxceld.problems import Problem
 
 Form: TypeAlias = Literal["changed", "all", "json"]
+Whose: TypeAlias = Literal["user", "system"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,15 @@ ACTIONS: tuple[Action, ...] = (
         "changed|all|json",
         ("changed", "all", "json"),
     ),
+    Action(
+        "install_service",
+        ("--install-service",),
+        "Print the systemd unit or launchd file that serves with the other options of "
+        "this command line, for this user or for the machine, and stop",
+        "user|system",
+        ("user", "system"),
+    ),
+    Action("write", ("--write",), "Put the file of --install-service in its place"),
 )
 
 
@@ -78,6 +89,9 @@ class CommandLine:
     version: bool = False
     check_config: bool = False
     print_config: Form | None = None
+    install_service: Whose | None = None
+    """Whose manager of services gets a file."""
+    write: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +193,11 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+@cache
+def _parser() -> argparse.ArgumentParser:
+    return build_parser()
+
+
 @dataclass(slots=True)
 class _Reader:
     """Brings words into one form; collects what is wrong with them."""
@@ -194,12 +213,16 @@ class _Reader:
 
     def read(self) -> None:
         while self.at < len(self.words):
-            word = self.words[self.at]
-            self.at += 1
-            if word == "-" or not word.startswith("-") or word == "--":
-                self._stray(word)
-            else:
-                self._flag(word)
+            self.step()
+
+    def step(self) -> None:
+        """Read one flag with the words that belong to it, or one stray word."""
+        word = self.words[self.at]
+        self.at += 1
+        if word == "-" or not word.startswith("-") or word == "--":
+            self._stray(word)
+        else:
+            self._flag(word)
 
     def _stray(self, word: str) -> None:
         # The word may be the second half of a key that was not quoted.
@@ -287,16 +310,31 @@ def _split_attached(word: str) -> tuple[str, str] | None:
     return None
 
 
+def span(argv: Sequence[str], at: int) -> int:
+    """The index behind the flag at `at` and the words that belong to it."""
+    reader = _Reader(argv, at)
+    reader.step()
+    return reader.at
+
+
 def parse(argv: Sequence[str]) -> CommandLine:
     """What `argv` (without the name of the program) says. Never raises."""
     reader = _Reader(argv)
     reader.read()
-    seen = build_parser().parse_args(reader.tokens, argparse.Namespace(given=[]))
+    seen = _parser().parse_args(reader.tokens, argparse.Namespace(given=[]))
     problems = list(reader.problems)
     form = seen.print_config
     if form is not None and form not in get_args(Form):
         problems.append(
             Problem(f"found `{form}`, wanted changed, all or json", "--print-config")
+        )
+    whose = seen.install_service
+    if whose is not None and whose not in get_args(Whose):
+        what = f"found `{whose}`, wanted user or system"
+        problems.append(Problem(what, "--install-service"))
+    if seen.write and whose is None:
+        problems.append(
+            Problem("has no meaning without `--install-service`", "--write")
         )
     if seen.config is not None and not seen.config.strip():
         problems.append(Problem("found nothing, wanted a file", "--config"))
@@ -311,4 +349,6 @@ def parse(argv: Sequence[str]) -> CommandLine:
         version=seen.version,
         check_config=seen.check_config,
         print_config=form,
+        install_service=whose,
+        write=seen.write,
     )

@@ -6,7 +6,9 @@ in the wrong table, names of older releases, misspelt keys and tables.
 
 from __future__ import annotations
 
+import contextlib
 import re
+import stat
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -113,7 +115,7 @@ class _File:
                 problems.append((line, problem))
             elif not isinstance(value, dict):
                 what = f"found {found_toml(value)}, wanted the table [{key}]"
-                hint = _hint("", key) if key in _NAMES else ""
+                hint = key_hint("", key) if key in _NAMES else ""
                 problems.append((line, Problem(what, self._where(line), hint)))
             else:
                 for name, inner in value.items():
@@ -121,6 +123,11 @@ class _File:
                     self._key(key, name, inner, line, problems)
         problems.sort(key=lambda pair: pair[0])
         self.found.problems += [problem for _, problem in problems]
+
+    def _others_read(self) -> bool:
+        with contextlib.suppress(OSError):
+            return bool(self.path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH))
+        return False
 
     def _where(self, line: int) -> str:
         return f"{self.path}:{line}"
@@ -133,7 +140,7 @@ class _File:
         what = f"version: found {found_toml(value)}, wanted {VERSION}"
         hint = ""
         if value == 1:
-            hint = "version 1 is the old flat format; write its keys into tables"
+            hint = "version 1 is the old flat format; `mlxcel-migrate` carries it over"
         problems.append((line, Problem(what, self._where(line), hint)))
 
     def _key(
@@ -164,6 +171,10 @@ class _File:
         short = self.path.name
         if self.layer is Layer.DROP_IN:
             short = f"{self.path.parent.name}/{short}"
+        if option.secret and checked and self._others_read():
+            what = f"everybody who may read this file can read {option.key}"
+            hint = f"`chmod 600 {self.path}`, or keep it elsewhere"
+            self.found.warnings.append(Problem(what, where, hint))
         origin = Origin(self.layer, f"{short}:{line}")
         self.found.said.append(Said(option, checked, origin, where))
 
@@ -178,7 +189,7 @@ class _File:
     def _unknown(self, table: str, name: str, line: int) -> Problem:
         place = f"in [{table}]" if table else "at the top of the file"
         what = f"unknown key `{name}` {place}"
-        return Problem(what, self._where(line), _hint(table, name))
+        return Problem(what, self._where(line), key_hint(table, name))
 
 
 _NAMES = {option.name for option in OPTIONS} | {
@@ -186,7 +197,7 @@ _NAMES = {option.name for option in OPTIONS} | {
 }
 
 
-def _hint(table: str, name: str) -> str:
+def key_hint(table: str, name: str) -> str:
     """Where a key that is not known belongs."""
     plain = name.lower().replace("-", "_")
     if plain in OLD_KEYS:

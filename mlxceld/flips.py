@@ -8,12 +8,15 @@ new one before its time.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from mlxceld.plan import Geometry, Mode, Plan, Wish, make_plan
 from mlxceld.problems import Refused
+
+_VERSION = re.compile(r"v?[0-9]{1,6}(\.[0-9]{1,6}){0,3}")
 
 Weight: TypeAlias = Literal["none", "note", "warning"]
 """Nothing changes; worth a word when somebody asks; worth a warning at every start."""
@@ -33,6 +36,9 @@ class Flip:
     """The version in which the default changes."""
     text: str
     """What changes, in one sentence without a full stop."""
+    before: str
+    after: str
+    """What the old and the new value give, as sentences without a full stop."""
     with_old: Callable[[Wish], Wish]
     with_new: Callable[[Wish], Wish]
     weigh: Callable[[Wish, Plan, Plan | None], Weight]
@@ -92,11 +98,45 @@ FLIPS: tuple[Flip, ...] = (
         new='"llama-compat"',
         version="1.0",
         text="its default changes from legacy to llama-compat",
+        before="every slot gets the whole context",
+        after="the slots divide the context, or share it where nobody counts them",
         with_old=_mode("legacy"),
         with_new=_mode("llama-compat"),
         weigh=_weigh_mode,
     ),
 )
+
+
+def version_key(text: str) -> tuple[int, ...]:
+    """A version for comparisons: `1.0`, `v1.0` and `1.0.0` are the same one.
+
+    Raises ValueError for anything but numbers with dots between them.
+    """
+    if not _VERSION.fullmatch(text.strip()):
+        raise ValueError(f"found `{text}`, wanted a version such as `1.0`")
+    numbers = [int(part) for part in text.strip().removeprefix("v").split(".")]
+    while len(numbers) > 1 and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)
+
+
+def happened(as_of: str = "") -> tuple[Flip, ...]:
+    """The flips that have happened in a version; all that are known without one.
+
+    Raises ValueError for a text that is no version.
+    """
+    if not as_of:
+        return FLIPS
+    at = version_key(as_of)
+    return tuple(flip for flip in FLIPS if version_key(flip.version) <= at)
+
+
+def after(wish: Wish, is_set: Mapping[str, bool], as_of: str = "") -> Wish:
+    """What the same words ask for after the flips that have happened by a version."""
+    for flip in happened(as_of):
+        if not is_set.get(flip.option, False):
+            wish = flip.with_new(wish)
+    return wish
 
 
 def announcements(

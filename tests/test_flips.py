@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mlxceld.flips import FLIPS, announcements
+from mlxceld.flips import FLIPS, after, announcements, happened, version_key
 from mlxceld.options import BY_KEY
 from mlxceld.plan import Geometry, Wish
 
@@ -73,5 +73,37 @@ def test_flips_are_about_options_and_their_values() -> None:
     assert len({flip.id for flip in FLIPS}) == len(FLIPS)
     for flip in FLIPS:
         kind = BY_KEY[flip.option].kind
+        for sentence in (flip.text, flip.before, flip.after):
+            assert sentence[:1].islower()
+            assert not sentence.endswith(".")
         for value in (flip.old, flip.new):
             assert kind.render(kind.parse(value.strip('"'))) == value
+
+
+@pytest.mark.parametrize(
+    ("version", "count"),
+    [("", 1), ("0.9.9", 0), ("1.0", 1), ("v1", 1), ("1.0.0", 1), ("1.1", 1), ("2", 1)],
+)
+def test_a_flip_has_happened_from_its_version_on(version: str, count: int) -> None:
+    assert len(happened(version)) == count
+
+
+def test_versions_are_compared_as_numbers() -> None:
+    assert version_key("0.10") > version_key("0.9.5")
+    assert version_key("v1.0") == version_key("1") == (1,)
+    assert version_key("0.0.30") == (0, 0, 30)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "one", "1.x", "1..0", "-1", "1.0-rc1", "1.2.3.4.5"]
+)
+def test_a_text_that_is_no_version_is_named(text: str) -> None:
+    with pytest.raises(ValueError, match="wanted a version such as `1.0`"):
+        version_key(text)
+
+
+def test_only_what_nobody_says_flips() -> None:
+    wish = Wish(ctx_size=4096, parallel=4)
+    assert after(wish, UNSET).mode == "llama-compat"
+    assert after(wish, UNSET, "0.9").mode == "legacy"
+    assert after(wish, {"engine.mode": True}).mode == "legacy"

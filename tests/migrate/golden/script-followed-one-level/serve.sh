@@ -1,0 +1,2 @@
+#!/bin/sh
+exec llama-server -m /srv/hazel.gguf -np 3 "$@"

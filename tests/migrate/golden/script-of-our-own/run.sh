@@ -1,0 +1,2 @@
+#!/bin/sh
+exec mlxcel-server --config etc/mlxcel.toml --port 9090

@@ -1,0 +1,2 @@
+#!/bin/sh
+llama-server -m /srv/m -c 8192 -np "$(nproc)"
