@@ -1,3 +1,5 @@
 """One MLX language model behind the HTTP API of llama-server."""
 
 __version__ = "0.1.0"
+__date__ = "2026-11-29"
+"""The day of the release, for the man pages."""

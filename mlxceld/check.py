@@ -8,7 +8,7 @@ the plan is then made without sizes.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from mlxceld.geometry import read_geometry
 from mlxceld.memory import memory_limit_bytes
 from mlxceld.plan import Geometry, Plan, make_plan
 from mlxceld.problems import Problem, Refused
+from mlxceld.service.secrets import read_keys
 from mlxceld.service.tls import tls_context
 from mlxceld.settings import Settings
 
@@ -54,9 +55,15 @@ def report(resolved: Resolved) -> Report:
     return Report((*lines, "the configuration is good"))
 
 
-def check_folders(settings: Settings) -> None:
-    """Raises `Refused` for folders and files of the settings that cannot be used."""
+def check_folders(
+    settings: Settings, environ: Mapping[str, str] | None = None
+) -> None:
+    """Raises `Refused` for folders and files of the settings that cannot be used.
+
+    `environ` may name a folder of credentials; it is that of the process by default.
+    """
     tls_context(settings.server)
+    read_keys(settings.server, os.environ if environ is None else environ)
     folder = settings.server.slot_save_path
     if folder is not None and not os.path.isdir(folder):
         hint = "create it, or leave server.slot_save_path out"

@@ -12,16 +12,10 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from mlxceld import __version__
-from mlxceld.argv import CommandLine, parse
-from mlxceld.config import BadConfig, Resolved, resolve
+from mlxceld.argv import CommandLine, Whose, parse
+from mlxceld.config import NO_MODEL, BadConfig, Resolved, resolve
 from mlxceld.exits import Exit
-from mlxceld.problems import Problem
-
-NO_MODEL = Problem(
-    "no model is named",
-    hint="`--model PATH` with an MLX folder or a GGUF file, `--hf-repo OWNER/NAME`, "
-    "or `path` in [model] of a configuration file",
-)
+from mlxceld.problems import Problem, Refused
 
 
 def main(
@@ -59,6 +53,8 @@ def _run(line: CommandLine, environ: Mapping[str, str]) -> int:
         return Exit.OK
     if line.check_config:
         return _check(resolved)
+    if line.install_service is not None:
+        return _install(line, line.install_service, resolved, environ)
     if resolved.settings.model.path is None and resolved.settings.model.hf_repo is None:
         _complain([NO_MODEL])
         return Exit.USAGE
@@ -81,6 +77,31 @@ def _check(resolved: Resolved) -> int:
     print("\n".join(found.lines))
     _complain(found.problems)
     return Exit.CONFIG if found.problems else Exit.OK
+
+
+def _install(
+    line: CommandLine, whose: Whose, resolved: Resolved, environ: Mapping[str, str]
+) -> int:
+    from mlxceld.service import install
+
+    try:
+        machine = install.this_machine(environ, sys.argv[0])
+        wanted = install.installation(line, resolved, whose, machine)
+        if line.write:
+            print(f"{install.write(wanted)}: {wanted.path}")
+        else:
+            sys.stdout.write(wanted.text)
+    except Refused as refused:
+        _complain(refused.problems)
+        return Exit.FAILURE
+    _complain(wanted.notes)
+    if not line.write:
+        print(f"`--write` puts it into {wanted.path}", file=sys.stderr)
+        return Exit.OK
+    print("next:")
+    for command in wanted.next:
+        print(f"  {command}")
+    return Exit.OK
 
 
 def _serve(resolved: Resolved) -> int:

@@ -22,7 +22,15 @@ from mlxceld.layers import DEFAULT, Found, Layer, Origin, Said
 from mlxceld.options import EXCLUSIVE, OPTIONS, TABLES, Option, in_table
 from mlxceld.plan import Mode, Wish
 from mlxceld.problems import Problem, Refused
+from mlxceld.service.secrets import credential
 from mlxceld.settings import Settings
+
+NO_MODEL = Problem(
+    "no model is named",
+    hint="`--model PATH` with an MLX folder or a GGUF file, `--hf-repo OWNER/NAME`, "
+    "or `path` in [model] of a configuration file",
+)
+"""What a start refuses; a configuration without a model may still be checked."""
 
 
 class BadConfig(Refused):
@@ -118,7 +126,8 @@ def resolve(
     if problems:
         raise BadConfig(problems, Exit.CONFIG if found.problems else Exit.USAGE)
     settings_made = _settings(winners)
-    warning = open_to_all(settings_made.server)
+    keyed = credential(environ) is not None
+    warning = None if keyed else open_to_all(settings_made.server)
     return Resolved(
         settings=settings_made,
         origins={

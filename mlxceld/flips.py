@@ -53,6 +53,8 @@ class Announcement:
     weight: Weight
     now: str
     then: str
+    coming: Plan | None = None
+    """The plan to come; None when it is refused."""
 
     @property
     def lines(self) -> tuple[str, str, str]:
@@ -159,7 +161,7 @@ def announcements(
         weight = flip.weigh(wish, now, then)
         if weight != "none":
             words = refusal if then is None else _words(then)
-            found.append(Announcement(flip, weight, _words(now), words))
+            found.append(Announcement(flip, weight, _words(now), words, then))
     return found
 
 

@@ -180,7 +180,6 @@ IGNORED: tuple[Foreign, ...] = (
     _of("--mcp-servers-config", "LLAMA_ARG_MCP_SERVERS_CONFIG"),
     _of("--mcp-servers-json", "LLAMA_ARG_MCP_SERVERS_JSON"),
     _of("-ag --agent -no-ag --no-agent", "LLAMA_ARG_AGENT", value="none"),
-    _of("--ui --webui --no-ui --no-webui", "LLAMA_ARG_UI", value="none"),
     _of(
         "--embedding --embeddings",
         "LLAMA_ARG_EMBEDDINGS",

@@ -112,7 +112,8 @@ def _plain(value: Value) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, tuple):
-        return ", ".join(value) or "none"
+        # A text may be a line break, which would break a row of a table.
+        return ", ".join(value).replace("\n", "\\n") or "none"
     return str(value) or "none"
 
 

@@ -1228,6 +1228,22 @@ OPTIONS: tuple[Option, ...] = (
         long="With `/llm` the health check is at `/llm/health`.",
     ),
     Option(
+        key="server.ui",
+        flags=("--ui", "--webui"),
+        negated=("--no-ui", "--no-webui"),
+        env=("LLAMA_ARG_UI",),
+        negated_env=("LLAMA_ARG_NO_UI",),
+        kind=_SWITCH,
+        default=True,
+        category="server",
+        short="Serve the monitor page at `/`",
+        long="A page that shows the slots, the pool, memory and the state of the engine "
+        "while they change, and sends prompts side by side. It shows no prompts and "
+        "answers of others, and loads nothing from elsewhere. Where keys are set it "
+        "asks for one and keeps it in memory only.",
+        reload="live",
+    ),
+    Option(
         key="server.slots",
         flags=("--slots",),
         negated=("--no-slots",),

@@ -209,6 +209,8 @@ class ServerSettings:
     """Further names under which clients may reach a loopback address."""
     api_prefix: str = ""
     """Path before every route."""
+    ui: bool = True
+    """Serve the monitor page at `/`."""
     slots: bool = True
     """Serve GET /slots."""
     slot_save_path: str | None = None

@@ -392,7 +392,7 @@ def test_every_mistake_of_a_file_is_reported_with_its_way_out(setup: Setup) -> N
     )
     bad = setup.refused()
     assert [(p.where.rpartition(":")[2], p.hint) for p in bad.problems] == [
-        ("1", "version 1 is the old flat format; write its keys into tables"),
+        ("1", "version 1 is the old flat format; `mlxcel-migrate` carries it over"),
         ("2", "`ctx_size` belongs in [engine]"),
         ("3", "write `parallel` in [engine]"),
         ("4", "write `parallel = 1` in [engine] instead"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -52,17 +54,20 @@ def imported(top: str) -> set[str]:
 
 
 def named(requirements: list[str]) -> set[str]:
-    """The modules of requirements; all of ours are called like their packages."""
+    """The modules of requirements; most of ours are called like their packages."""
     names = (re.match(r"[\w-]+", wanted) for wanted in requirements)
-    return {name[0].replace("-", "_") for name in names if name}
+    modules = {name[0].replace("-", "_") for name in names if name}
+    return {"yaml" if module == "pyyaml" else module for module in modules}
 
 
 def test_what_is_imported_is_asked_for() -> None:
     known = set(sys.stdlib_module_names) | {"mlxceld", "tests"}
     project = PROJECT["project"]
     wanted = named(project["dependencies"])
-    assert imported("mlxceld") | imported("migrate") <= known | wanted
+    used = imported("mlxceld") | imported("migrate")
+    assert used - {"argparse_manpage"} <= known | wanted
     wanted |= named(project["optional-dependencies"]["test"])
+    assert "argparse_manpage" in wanted  # man pages are made in a source tree only
     assert imported("tests") <= known | wanted
 
 
@@ -85,6 +90,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built from a copy so that nothing is left in the source tree."""
     work = tmp_path_factory.mktemp("build")
     copied = ["pyproject.toml", "README.md", "LICENSE", "mlxceld", "migrate"]
+    copied += ["man", "completions", "etc", "docs"]
     subprocess.run(
         ["cp", "-R", *(str(ROOT / name) for name in copied), work], check=True
     )
@@ -106,7 +112,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_puts_nothing_but_mlxceld_into_site_packages(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names}
-    assert tops == {"mlxceld", f"mlxceld-{mlxceld.__version__}.dist-info"}
+    release = f"mlxceld-{mlxceld.__version__}"
+    # What lies under `.data` goes beside `bin`, not into site-packages.
+    assert tops == {"mlxceld", f"{release}.dist-info", f"{release}.data"}
     assert "mlxceld/migrate/__init__.py" in names
     assert "mlxceld/py.typed" in names
 
@@ -123,6 +131,49 @@ def test_the_wheel_holds_every_module_once(wheel: Path) -> None:
         for file in (ROOT / top).rglob("*.py")
     }
     assert set(names) == expected
+
+
+def test_the_wheel_brings_man_pages_completions_and_the_sample(wheel: Path) -> None:
+    share = f"mlxceld-{mlxceld.__version__}.data/data/share/"
+    names = zipfile.ZipFile(wheel).namelist()
+    found = {name.removeprefix(share) for name in names if name.startswith(share)}
+    assert found >= {
+        "man/man1/mlxcel-server.1",
+        "man/man1/mlxcel-migrate.1",
+        "man/man5/mlxcel.toml.5",
+        "bash-completion/completions/mlxcel-server.bash",
+        "bash-completion/completions/mlxcel-migrate.bash",
+        "zsh/site-functions/_mlxcel-server",
+        "zsh/site-functions/_mlxcel-migrate",
+        "fish/vendor_completions.d/mlxcel-server.fish",
+        "fish/vendor_completions.d/mlxcel-migrate.fish",
+        "mlxcel/mlxcel.toml",
+        "mlxcel/mlxcel.schema.json",
+    }
+
+
+def test_man_finds_the_page_of_an_environment_on_the_path(
+    wheel: Path, tmp_path: Path
+) -> None:
+    man = shutil.which("man")
+    if man is None or sys.platform != "linux":
+        pytest.skip("there is no man-db here")
+    zipfile.ZipFile(wheel).extractall(tmp_path)
+    home = tmp_path / f"mlxceld-{mlxceld.__version__}.data" / "data"
+    (home / "bin").mkdir()
+    path = f"{home / 'bin'}:{os.environ['PATH']}"
+    environ = {k: v for k, v in os.environ.items() if k != "MANPATH"} | {"PATH": path}
+    for section, name in (("1", "mlxcel-server"), ("5", "mlxcel.toml")):
+        done = subprocess.run(
+            [man, "-w", section, name],
+            env=environ,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.stdout.strip() == str(
+            home / f"share/man/man{section}/{name}.{section}"
+        )
 
 
 def test_the_wheel_has_the_command_and_the_license(wheel: Path) -> None:

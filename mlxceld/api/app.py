@@ -7,7 +7,8 @@ To add a route: one line in `ROUTES`. A handler gets the shared `State` and the
 from __future__ import annotations
 
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from litestar import Litestar, Response, asgi
@@ -21,21 +22,31 @@ from mlxceld.api import (
     anthropic,
     chat,
     counts,
+    monitor,
     native,
     openai,
+    openapi,
     ops,
     responses,
     slot_actions,
 )
-from mlxceld.api.auth import read_keys
 from mlxceld.api.errors import ApiError, ClientGone, internal, not_found
 from mlxceld.api.gate import Gate
 from mlxceld.api.http import JSON_TYPE, Exchange
+from mlxceld.api.live import Live
+from mlxceld.api.record import printable
 from mlxceld.api.state import State
 from mlxceld.engine.client import EngineClient
 from mlxceld.settings import Settings
 
 Handler = Callable[[State, Exchange], Awaitable[None]]
+
+
+async def describe(state: State, exchange: Exchange) -> None:
+    """GET /openapi.json: what the routes take and give."""
+    routes = {**ROUTES, "/slots/{id}": SLOT}
+    await exchange.send_json(openapi.document(routes, state))
+
 
 ROUTES: Mapping[str, Mapping[str, Handler]] = {
     "/": {"GET": ops.root},
@@ -63,6 +74,7 @@ ROUTES: Mapping[str, Mapping[str, Handler]] = {
     "/v1/messages": {"POST": anthropic.messages},
     "/v1/messages/count_tokens": {"POST": counts.messages},
     **absent.ROUTES,
+    openapi.PATH: {"GET": describe},
 }
 
 ASLEEP: frozenset[Handler] = frozenset({ops.change_props, chat.apply_template})
@@ -74,33 +86,39 @@ SLOT: Mapping[str, Handler] = {"POST": slot_actions.act}
 log = logs.get("mlxceld.api")
 
 
-def build_app(settings: Settings, client: EngineClient) -> ASGIApp:
-    """The application for uvicorn.
+def build_app(
+    settings: Settings,
+    client: EngineClient,
+    environ: Mapping[str, str] = MappingProxyType({}),
+    hosts: Sequence[str] | None = None,
+) -> Gate:
+    """The application for uvicorn; its `live` is what a reload swaps.
 
-    Every route is also there under `server.api_prefix`. Raises `Refused` when a key
-    file or a chat template of the settings cannot be used.
+    `environ` may name a folder of credentials, `hosts` are the addresses listened on
+    where they are not those of the settings. Every route is also there under
+    `server.api_prefix`. Raises `Refused` when a key file or a chat template of the
+    settings cannot be used.
     """
-    state = State(settings, client)
-    keys = read_keys(settings.server.api_key, settings.server.api_key_file)
+    live = Live(State(settings, client), environ, hosts)
     prefix = settings.server.api_prefix
-    paths = dict(ROUTES)
+    paths = {**ROUTES, **monitor.ROUTES}
     if prefix:
-        paths |= {(prefix + path).rstrip("/"): found for path, found in ROUTES.items()}
+        paths |= {(prefix + path).rstrip("/"): found for path, found in paths.items()}
     app = Litestar(
-        route_handlers=[_route(path, found, state) for path, found in paths.items()],
+        route_handlers=[_route(path, found, live) for path, found in paths.items()],
         exception_handlers={HTTPException: _unknown, Exception: _broken},
         openapi_config=None,
         logging_config=None,
     )
     slots = tuple(f"{where}/slots/" for where in {"", prefix})
-    slot = _handler(SLOT, state)
+    slot = _handler(SLOT, live, "/slots/{id}")
 
     async def route(scope: Scope, receive: Receive, send: Send) -> None:
         # Litestar finds no plain ASGI handler behind a path with a parameter.
         of_slot = "method" in scope and _one_below(scope["path"], slots)
         await (slot if of_slot else app)(scope, receive, send)  # type: ignore[arg-type]
 
-    return Gate(route, state, keys, prefix)
+    return Gate(route, live, prefix)
 
 
 def _one_below(path: str, folders: tuple[str, ...]) -> bool:
@@ -108,13 +126,15 @@ def _one_below(path: str, folders: tuple[str, ...]) -> bool:
     return head + slash in folders and bool(last)
 
 
-def _route(path: str, found: Mapping[str, Handler], state: State) -> ASGIRouteHandler:
-    return asgi(path, copy_scope=False)(_handler(found, state))
+def _route(path: str, found: Mapping[str, Handler], live: Live) -> ASGIRouteHandler:
+    return asgi(path, copy_scope=False)(_handler(found, live, path))
 
 
-def _handler(found: Mapping[str, Handler], state: State) -> ASGIApp:
+def _handler(found: Mapping[str, Handler], live: Live, route: str) -> ASGIApp:
     async def handle(scope: Scope, receive: Receive, send: Send) -> None:
+        state = live.state
         exchange = Exchange(scope, receive, send, state.settings.server.max_body_size)
+        exchange.record.route = route
         try:
             handler = found.get(exchange.method)
             if handler is None:
@@ -125,11 +145,11 @@ def _handler(found: Mapping[str, Handler], state: State) -> ASGIApp:
             else:
                 await handler(state, exchange)
         except ClientGone:
-            return
+            exchange.record.finish_reason = "cancelled"
         except ApiError as error:
             await _fail(exchange, error)
         except Exception as error:
-            _report(exchange.path, error)
+            _report(route, error)
             await _fail(exchange, internal())
 
     return handle
@@ -139,16 +159,18 @@ async def _fail(exchange: Exchange, error: ApiError) -> None:
     """A real status, or the last event of a stream that has begun."""
     if not exchange.started:
         await exchange.send_error(error)
-    elif exchange.streams:
+        return
+    exchange.record.error = error.kind
+    if exchange.streams:
         await exchange.write(exchange.error_event(error), more=False)
 
 
-def _report(path: str, error: Exception) -> None:
+def _report(route: str, error: Exception) -> None:
     """Log a fault of ours: type and place; its words may quote what a user wrote."""
     frames = traceback.extract_tb(error.__traceback__)[-4:]
     log.error(
         logs.Event.REQUEST_FAILED,
-        path=path,
+        route=route,
         error=type(error).__name__,
         trace=[f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames],
     )
@@ -173,5 +195,5 @@ def _unknown(_request: Any, error: HTTPException) -> Response[Any]:
 
 
 def _broken(request: Any, error: Exception) -> Response[Any]:
-    _report(str(request.url.path), error)
+    _report(printable(request.url.path), error)
     return _reply(internal())

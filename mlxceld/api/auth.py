@@ -7,10 +7,10 @@ Rules are llama-server's: `Authorization: Bearer KEY` (or the bare key there) or
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 
-from mlxceld.problems import Problem, Refused
+from mlxceld.service.secrets import read_keys
+from mlxceld.settings import ServerSettings
 
 PUBLIC = frozenset({"/", "/health", "/v1/health"})
 """Paths that need no key."""
@@ -23,6 +23,11 @@ class Keys:
 
     def __init__(self, keys: Iterable[str]) -> None:
         self._keys = tuple(key.encode() for key in keys)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Keys) and set(self._keys) == set(other._keys)
+
+    __hash__ = None  # type: ignore[assignment]
 
     def __bool__(self) -> bool:
         return bool(self._keys)
@@ -40,32 +45,6 @@ class Keys:
         return any(matches)
 
 
-def read_keys(api_key: Iterable[str], key_file: str | None) -> Keys:
-    """Keys of the option and of the file: one a line, blank lines and # skipped.
-
-    Raises `Refused` when the file cannot be read, or holds no key: a daemon that was
-    meant to be closed must not start open.
-    """
-    keys = [key.strip() for key in api_key if key.strip()]
-    if key_file:
-        try:
-            text = Path(key_file).read_text(encoding="utf-8")
-        except (OSError, UnicodeError) as error:
-            reason = getattr(error, "strerror", None) or "not UTF-8 text"
-            raise Refused(
-                [Problem(f"cannot read server.api_key_file: {reason}", where=key_file)]
-            ) from None
-        lines = (line.strip() for line in text.splitlines())
-        found = [line for line in lines if line and not line.startswith("#")]
-        if not found:
-            raise Refused(
-                [
-                    Problem(
-                        "server.api_key_file holds no key",
-                        where=key_file,
-                        hint="write one key a line",
-                    )
-                ]
-            )
-        keys += found
-    return Keys(keys)
+def keys_of(server: ServerSettings, environ: Mapping[str, str]) -> Keys:
+    """The keys of a configuration. Raises `Refused` for a file that is no good."""
+    return Keys(read_keys(server, environ))

@@ -33,17 +33,19 @@ class ApiError(Exception):
         self.message = message
         self.extra = dict(extra or {})
         self.retry_after = retry_after
+        self.status = ""
+        """A word beside the error that says what the server does."""
 
     def body(self) -> dict[str, Any]:
         """The JSON body, also the payload of an error event within a stream."""
-        return {
-            "error": {
-                "code": self.code,
-                "message": self.message,
-                "type": self.kind,
-                **self.extra,
-            }
+        error = {
+            "code": self.code,
+            "message": self.message,
+            "type": self.kind,
+            **self.extra,
         }
+        status = {"status": self.status} if self.status else {}
+        return {**status, "error": error}
 
     def headers(self) -> list[tuple[str, str]]:
         if self.retry_after is None:
@@ -97,6 +99,13 @@ def too_slow() -> ApiError:
 
 def unavailable(message: str, retry_after: int | None = None) -> ApiError:
     return ApiError(503, "unavailable_error", message, retry_after=retry_after)
+
+
+def draining(retry_after: int) -> ApiError:
+    """The daemon was told to stop; `status` is what health checks look for."""
+    error = unavailable("The server is shutting down", retry_after)
+    error.status = "draining"
+    return error
 
 
 def internal() -> ApiError:

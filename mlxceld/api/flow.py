@@ -9,6 +9,8 @@ during prefill, decode and while queued.
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -22,9 +24,11 @@ from mlxceld.api.errors import (
     unavailable,
 )
 from mlxceld.api.fields import Ask, read_ask
+from mlxceld.api.grammars import with_default
 from mlxceld.api.http import Exchange
 from mlxceld.api.prompt import Pieces
-from mlxceld.api.shapes import public_settings
+from mlxceld.api.record import Watcher
+from mlxceld.api.shapes import finish_reason, public_settings
 from mlxceld.api.state import State
 from mlxceld.engine import messages as m
 from mlxceld.engine.client import EngineError, Event, Generation, Unavailable
@@ -43,6 +47,8 @@ class Job:
     biases: tuple[tuple[int, float], ...]
     preserved: tuple[str, ...] = ()
     """Texts of special tokens that the answers show."""
+    budget: m.ThinkingBudget | None = None
+    """What bounds the reasoning of each answer."""
 
 
 @dataclass(slots=True)
@@ -131,11 +137,16 @@ async def ask_engine(question: Any) -> Any:
 
 async def make_job(state: State, body: dict[str, Any], prompts: list[Pieces]) -> Job:
     """Read the completion fields of a body. Raises ApiError."""
+    body = with_default(body, state.constraint)
     ask = read_ask(body, state.settings, state.limits())
     # Each of `n` answers is a request of its own; they share what was read of the
     # prompt in the engine.
     every = [prompt for prompt in prompts for _ in range(ask.n)]
-    return Job(ask, every, await resolve_bias(state, ask.logit_bias))
+    biases = await resolve_bias(state, ask.logit_bias)
+    if ask.ignore_eos:
+        # As in llama-server, they are told with the others.
+        biases += tuple((token, -math.inf) for token in state.ready().model.eos_ids)
+    return Job(ask, every, biases)
 
 
 class Flow:
@@ -172,6 +183,7 @@ class Flow:
 
     def _begin(self, index: int, prompt: Pieces) -> None:
         ask = self._job.ask.for_answer(index)
+        shifts = self._state.settings.engine.context_shift
         generation = self._state.client.generate(
             prompt=prompt,
             sampling=ask.sampling(self._job.biases),
@@ -185,10 +197,14 @@ class Flow:
             id_slot=ask.id_slot,
             cache_prompt=ask.cache_prompt,
             preserved=list(self._job.preserved),
+            shift=m.Shift(ask.n_keep, ask.n_discard) if shifts else None,
+            budget=self._job.budget,
         )
         self._generations.append(generation)
         self._state.running.add(generation.id, public_settings(ask))
-        self._tasks.append(asyncio.create_task(self._pump(index, generation)))
+        timings = self._state.metrics.timings
+        watcher = Watcher(self._exchange.record, timings, time.monotonic())
+        self._tasks.append(asyncio.create_task(self._pump(index, generation, watcher)))
 
     @property
     def reading(self) -> bool:
@@ -220,6 +236,8 @@ class Flow:
         index, event = item
         answer = self.answers[index]
         answer.take(event, self._clock())
+        if isinstance(event, m.Done):
+            self._exchange.record.finish_reason = finish_reason(event)
         return answer, event
 
     @property
@@ -232,10 +250,11 @@ class Flow:
             await self.next()
         return self.answers
 
-    async def _pump(self, index: int, generation: Generation) -> None:
+    async def _pump(self, index: int, generation: Generation, watcher: Watcher) -> None:
         ended = False
         try:
             async for event in generation:
+                watcher.take(event, time.monotonic())
                 if isinstance(event, m.Started):
                     self._state.running.seat(generation.id, event.slot)
                 ended = isinstance(event, m.Done | m.Failed)

@@ -2,80 +2,63 @@
 
 A request that names a foreign host goes no further. Then in llama-server's order:
 preflights are answered and need no key; a wrong key is 401 on every path, known or
-not; while the model loads everything else is 503.
+not; while the model loads, and once the daemon is told to stop, the rest is 503.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable
 from typing import cast
-from urllib.parse import urlsplit
 
+import structlog
 from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
 from mlxceld import logs
-from mlxceld.api.auth import PUBLIC, Keys
-from mlxceld.api.errors import forbidden, head_too_large, unauthorized
+from mlxceld.api import monitor
+from mlxceld.api import record as records
+from mlxceld.api.auth import PUBLIC
+from mlxceld.api.errors import (
+    ApiError,
+    draining,
+    forbidden,
+    head_too_large,
+    unauthorized,
+)
 from mlxceld.api.http import MAX_HEADER, Exchange
-from mlxceld.api.state import State
-from mlxceld.hosts import HostCheck
+from mlxceld.api.live import Live, Rules
 
-_LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
+WATCHED = frozenset({"/metrics", "/props", "/slots"})
+"""What is answered to the end: those who watch a server want to see it drain."""
 
 log = logs.get("mlxceld.api")
-
-
-class Cors:
-    """Which web pages may read the answers; `origins` as in `--cors-origins`."""
-
-    def __init__(self, origins: Iterable[str]) -> None:
-        self._origins = tuple(origins)
-
-    def headers(self, origin: str | None) -> list[tuple[str, str]]:
-        """Headers for a request from `origin` (None when it says none).
-
-        `*` echoes the origin, `localhost` echoes local ones, one literal is always
-        sent as it is, of several the one that matches.
-        """
-        allowed = self._allowed(origin)
-        if allowed is None:
-            return [("vary", "Origin")] if self._varies else []
-        headers = [("access-control-allow-origin", allowed)]
-        return [*headers, ("vary", "Origin")] if self._varies else headers
-
-    @property
-    def _varies(self) -> bool:
-        only = self._origins[0] if len(self._origins) == 1 else None
-        return bool(self._origins) and (only is None or only in ("*", "localhost"))
-
-    def _allowed(self, origin: str | None) -> str | None:
-        if not self._varies:
-            return self._origins[0] if self._origins else None
-        if origin is None:
-            return None
-        if "*" in self._origins or origin in self._origins:
-            return origin
-        return origin if "localhost" in self._origins and _is_local(origin) else None
-
-
-def _is_local(origin: str) -> bool:
-    try:
-        return urlsplit(origin).hostname in _LOCAL
-    except ValueError:
-        return False
 
 
 class Gate:
     """The outermost ASGI app. `prefix` is the API prefix, empty or like `/llm`."""
 
-    def __init__(self, app: ASGIApp, state: State, keys: Keys, prefix: str) -> None:
+    def __init__(self, app: ASGIApp, live: Live, prefix: str) -> None:
         self._app = app
-        self._state = state
-        self._keys = keys
-        self._public = PUBLIC | {prefix + path for path in PUBLIC} | {prefix or "/"}
-        self._hosts = HostCheck(state.settings.server, keyed=bool(keys))
-        self._cors = Cors(state.settings.server.cors_origins)
+        self._watched = WATCHED | {prefix + path for path in WATCHED}
+        public = PUBLIC | monitor.PUBLIC
+        self._public = public | {prefix + path for path in public} | {prefix or "/"}
+        pages = set(monitor.ROUTES) - {"/"}
+        self._monitor = pages | {prefix + path for path in pages}
+        self._roots = {"/", prefix or "/"}
+        self._drain_ends: float | None = None
+        self.live = live
+        self.inside = 0
+        """Requests that were let through and are not over, their answers included."""
+
+    def drain(self, seconds: float) -> None:
+        """Take no more requests; those inside go on for so many seconds.
+
+        Only the first call counts.
+        """
+        if self._drain_ends is None:
+            self._drain_ends = time.monotonic() + seconds
+            self.live.state.watching.draining = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":  # type: ignore[comparison-overlap]
@@ -84,9 +67,11 @@ class Gate:
         scope = cast("HTTPScope", scope)
         headers = dict(scope["headers"])
         origin = headers.get(b"origin")
-        extra = self._cors.headers(None if origin is None else origin.decode("latin-1"))
-        began = time.monotonic()
-        status = 0
+        rules = self.live.rules
+        extra = rules.cors.headers(None if origin is None else origin.decode("latin-1"))
+        record = records.begin(scope, scope["headers"])
+        extra = [*extra, (records.HEADER, record.id)]
+        status = records.GONE
 
         async def send_on(message: Message) -> None:
             nonlocal status
@@ -96,40 +81,77 @@ class Gate:
                 message["headers"] = [*message["headers"], *added]
             await send(message)
 
-        try:
-            await self._pass(scope, receive, send_on)
-        finally:
-            log.debug(
-                logs.Event.REQUEST,
-                method=scope["method"],
-                path=scope["path"],
-                status=status,
-                ms=round((time.monotonic() - began) * 1e3),
-            )
+        with structlog.contextvars.bound_contextvars(request_id=record.id):
+            try:
+                await self._pass(rules, scope, receive, send_on)
+            finally:
+                rules.state.metrics.count(status)
+                if record.error and scope["method"] == "POST":
+                    rules.state.watching.trouble(record.route, status, record.error)
+                # Status is asked for every few seconds, by machines.
+                asked = scope["method"] != "POST" and (status < 400 or status == 503)
+                (log.debug if asked else log.info)(
+                    logs.Event.REQUEST,
+                    request_id=record.id,
+                    method=scope["method"],
+                    route=record.route or records.printable(scope["path"]),
+                    **record.fields(status),
+                )
 
-    async def _pass(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
+    async def _pass(
+        self, rules: Rules, scope: HTTPScope, receive: Receive, send: Send
+    ) -> None:
         exchange = Exchange(scope, receive, send)
         headers = scope["headers"]
         if sum(len(name) + len(value) for name, value in headers) > MAX_HEADER:
             await exchange.send_error(head_too_large(MAX_HEADER))
             return
-        if not self._hosts.admits(headers, file=_through_file(scope)):
+        if not rules.hosts.admits(headers, file=_through_file(scope)):
             await exchange.send_error(forbidden(_FOREIGN_HOST))
             return
         if exchange.method == "OPTIONS":
             await exchange.send_bytes(b"", "text/html", headers=_PREFLIGHT)
             return
         path = exchange.path.rstrip("/") or "/"
-        if path not in self._public and not self._keys.admits(scope["headers"]):
+        if path not in self._public and not rules.keys.admits(scope["headers"]):
             await exchange.send_error(unauthorized())
             return
-        if not self._state.serving:
-            await exchange.send_error(self._state.not_ready())
+        if self._watches(rules, path, headers):
+            # Neither a model that loads nor one that is drained is in its way, and it
+            # is no request that a drain would wait for.
+            await self._app(_as_get(scope), receive, send)
             return
-        if exchange.method == "HEAD":
-            # The server leaves the body out; routes need not know.
-            scope = cast("HTTPScope", {**scope, "method": "GET"})
-        await self._app(scope, receive, send)
+        if self._drain_ends is not None and path not in self._watched:
+            await exchange.send_error(self._closing(self._drain_ends))
+            return
+        if not rules.state.serving:
+            await exchange.send_error(rules.state.not_ready())
+            return
+        self.inside += 1
+        try:
+            await self._app(_as_get(scope), receive, send)
+        finally:
+            self.inside -= 1
+
+    def _watches(
+        self, rules: Rules, path: str, headers: Iterable[tuple[bytes, bytes]]
+    ) -> bool:
+        """Whether this is for the monitor page."""
+        if not rules.state.settings.server.ui:
+            return False
+        page = path in self._roots and monitor.wants_page(headers)
+        return page or path in self._monitor
+
+    def _closing(self, ends: float) -> ApiError:
+        left = math.ceil(ends - time.monotonic())
+        return draining(retry_after=max(1, left))
+
+
+def _as_get(scope: HTTPScope) -> HTTPScope:
+    """HEAD is GET whose body the server leaves out; routes need not know."""
+    if scope["method"] != "HEAD":
+        return scope
+    return cast("HTTPScope", {**scope, "method": "GET"})
 
 
 def _through_file(scope: HTTPScope) -> bool:

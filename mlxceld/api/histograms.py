@@ -25,6 +25,11 @@ class Histogram:
         self._counts[bisect_left(self._bounds, seconds)] += times
         self._sum += seconds * times
 
+    @property
+    def seen(self) -> tuple[int, float]:
+        """How many values, and their sum in seconds."""
+        return sum(self._counts), self._sum
+
     def lines(self) -> Iterator[str]:
         """The lines of the exposition text."""
         yield f"# HELP {self.name} {self.help}"

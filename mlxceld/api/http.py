@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from litestar.types import Receive, Scope, Send
 
+from mlxceld.api import record
 from mlxceld.api.errors import ApiError, ClientGone, bad_field, invalid
 
 MAX_BODY = 64 * 1024 * 1024
@@ -42,9 +43,11 @@ class Exchange:
     ) -> None:
         self.method: str = scope["method"]  # type: ignore[typeddict-item]
         self.path: str = scope["path"]
+        self.record = record.of(scope)  # type: ignore[arg-type]
         self._query: bytes = scope.get("query_string", b"")
         self._max_body = max_body
-        self._headers = scope["headers"]
+        self.headers = scope["headers"]
+        """Pairs of bytes, names in lower case."""
         self._receive = receive
         self._send = send
         self.started = False
@@ -62,7 +65,7 @@ class Exchange:
         """The whole body. Raises ApiError when too large, ClientGone on a hang-up."""
         chunks: list[bytes] = []
         n = 0
-        length = dict(self._headers).get(b"content-length", b"")
+        length = dict(self.headers).get(b"content-length", b"")
         if length.isdigit() and int(length[:20]) > self._max_body:
             raise self._too_large()
         while True:
@@ -136,6 +139,7 @@ class Exchange:
         await self.send_bytes(data, JSON_TYPE, status, headers)
 
     async def send_error(self, error: ApiError) -> None:
+        self.record.error = error.kind
         await self.send_json(error.body(), error.code, error.headers())
 
 

@@ -54,7 +54,7 @@ async def props(state: State, exchange: Exchange) -> None:
             "endpoint_slots": server.slots,
             "endpoint_props": server.props,
             "endpoint_metrics": server.metrics,
-            "ui": False,
+            "ui": server.ui,
             "ui_settings": {},
             "chat_template": text,
             "chat_template_caps": caps,

@@ -1,7 +1,8 @@
 """Readers of single JSON values: what a field may hold, and what it says otherwise.
 
 A reader gets the field's name, the value and the limits of the running engine; it
-returns the value as it will be used or raises `ApiError` 400 that names the field.
+returns the value as it will be used or raises `ApiError` 400 that names the field. It
+carries a JSON schema of what it takes, for the document that describes the API.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from mlxceld.api.errors import bad_field
 
@@ -23,10 +24,30 @@ class Limits:
 
 
 Reader: TypeAlias = Callable[[str, Any, Limits], Any]
+Schema: TypeAlias = dict[str, Any]
+
+_R = TypeVar("_R", bound=Reader)
+_SCHEMA = "schema"
 
 INT32 = 2**31 - 1
 FLOAT32 = 3.4028234663852886e38
 """The largest finite number of the engine's arithmetic."""
+
+
+def takes(schema: Schema | Callable[[Limits], Schema]) -> Callable[[_R], _R]:
+    """Give a reader the schema of its values, which may depend on the limits."""
+
+    def mark(read: _R) -> _R:
+        setattr(read, _SCHEMA, schema)
+        return read
+
+    return mark
+
+
+def schema_of(read: Reader, limits: Limits) -> Schema:
+    """The JSON schema of what a reader takes; `{}`, which is anything, without one."""
+    schema = getattr(read, _SCHEMA, {})
+    return dict(schema(limits) if callable(schema) else schema)
 
 
 def kind_of(value: Any) -> str:
@@ -51,6 +72,11 @@ def integer(
 ) -> Reader:
     """A whole number within bounds; `2.0` is one, `2.5`, `"2"` and `true` are not."""
 
+    def schema(limits: Limits) -> Schema:
+        most = high(limits) if callable(high) else high
+        return {"type": "integer", "minimum": low, "maximum": most}
+
+    @takes(schema)
     def read(name: str, value: Any, limits: Limits) -> int:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise _wrong(name, "an integer", value)
@@ -77,7 +103,11 @@ def number(
     clamp: float | None = None,
 ) -> Reader:
     """A finite number within bounds, or above `above`; lowered to `clamp`."""
+    schema: Schema = {"type": "number", "minimum": low, "maximum": high}
+    if above is not None:
+        schema["exclusiveMinimum"] = above
 
+    @takes(schema)
     def read(name: str, value: Any, limits: Limits) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise _wrong(name, "a number", value)
@@ -96,6 +126,7 @@ def number(
     return read
 
 
+@takes({"type": "boolean"})
 def boolean(name: str, value: Any, limits: Limits) -> bool:
     if not isinstance(value, bool):
         raise _wrong(name, "a boolean", value)
@@ -108,24 +139,31 @@ def flag(body: dict[str, Any], name: str, default: bool, limits: Limits) -> bool
     return default if value is None else boolean(name, value, limits)
 
 
+@takes({"type": "string"})
 def text(name: str, value: Any, limits: Limits) -> str:
     if not isinstance(value, str):
         raise _wrong(name, "a string", value)
     return value
 
 
+@takes({"type": "array"})
 def array(name: str, value: Any, limits: Limits) -> list[Any]:
     if not isinstance(value, list):
         raise _wrong(name, "an array", value)
     return value
 
 
+@takes({"type": "object"})
 def json_object(name: str, value: Any, limits: Limits) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise _wrong(name, "an object", value)
     return value
 
 
+_TEXTS: Schema = {"type": "array", "items": {"type": "string"}}
+
+
+@takes(_TEXTS)
 def texts(name: str, value: Any, limits: Limits) -> tuple[str, ...]:
     """Strings of a list; the empty ones, which match everything, are dropped."""
     items = array(name, value, limits)
@@ -135,6 +173,7 @@ def texts(name: str, value: Any, limits: Limits) -> tuple[str, ...]:
     return tuple(item for item in items if item)
 
 
+@takes({"anyOf": [{"type": "string"}, _TEXTS]})
 def text_or_texts(name: str, value: Any, limits: Limits) -> tuple[str, ...]:
     """Stop strings: one, or a list. `""` and `[]` mean none."""
     if isinstance(value, str):
@@ -144,6 +183,14 @@ def text_or_texts(name: str, value: Any, limits: Limits) -> tuple[str, ...]:
     return texts(name, value, limits)
 
 
+@takes(
+    {
+        "anyOf": [
+            {"type": "boolean"},
+            {"type": "integer", "minimum": 0, "maximum": INT32},
+        ]
+    }
+)
 def count_or_flag(name: str, value: Any, limits: Limits) -> int:
     """`logprobs`: a number in one dialect and a boolean in the other."""
     if isinstance(value, bool):
@@ -151,6 +198,23 @@ def count_or_flag(name: str, value: Any, limits: Limits) -> int:
     return integer(0, INT32)(name, value, limits)
 
 
+_AMOUNT: Schema = {"anyOf": [{"type": "number"}, {"const": False}]}
+_PAIR: Schema = {
+    "type": "array",
+    "prefixItems": [{"type": ["integer", "string"]}, _AMOUNT],
+    "minItems": 2,
+    "maxItems": 2,
+}
+
+
+@takes(
+    {
+        "anyOf": [
+            {"type": "array", "items": _PAIR},
+            {"type": "object", "additionalProperties": _AMOUNT},
+        ]
+    }
+)
 def bias(name: str, value: Any, limits: Limits) -> tuple[tuple[int | str, float], ...]:
     """`[[token or text, bias or false], ...]` or `{"token or text": bias}`.
 

@@ -16,6 +16,7 @@ from mlxceld.api.grammars import default_constraint
 from mlxceld.api.metrics import Metrics
 from mlxceld.api.readers import Limits
 from mlxceld.api.shapes import default_settings
+from mlxceld.api.watching import Watching
 from mlxceld.chat.named import named
 from mlxceld.chat.template import CHATML, ChatTemplate, TemplateBroken
 from mlxceld.engine.client import EngineClient
@@ -64,6 +65,7 @@ class State:
         self.defaults = default_settings(settings)
         self.started = time.time()
         self.metrics = Metrics()
+        self.watching = Watching()
         self._own_template = _template_of(settings)
         self.constraint = default_constraint(settings)
         """What answers have to match where requests say nothing of it: body fields."""

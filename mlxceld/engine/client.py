@@ -29,57 +29,17 @@ from mlxceld.engine.care import (
     too_many,
 )
 from mlxceld.engine.child import Child
+from mlxceld.engine.generation import EngineError as EngineError
+from mlxceld.engine.generation import Event as Event
+from mlxceld.engine.generation import Generation as Generation
+from mlxceld.engine.generation import Unavailable as Unavailable
 
 State = Literal["loading", "ready", "sleeping", "waking", "failed", "stopped"]
 Reply = m.Tokenized | m.Detokenized | m.SlotDone
 SlotWork = Literal["save", "restore", "erase"]
-Event = m.Started | m.Progress | m.Delta | m.Done | m.Failed
 
 _FIRST_BACKOFF = 0.5
 _LONGEST_BACKOFF = 30.0
-
-
-class Unavailable(Exception):
-    """The engine cannot take a request now; `retry_after` is in seconds."""
-
-    def __init__(self, message: str, retry_after: int | None = None) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
-
-
-class EngineError(Exception):
-    """The engine refused a question about text; carries the error body's fields."""
-
-    def __init__(self, failed: m.Failed) -> None:
-        super().__init__(failed.message)
-        self.failed = failed
-
-
-class Generation:
-    """One running request: iterate over its events; `cancel` when nobody listens."""
-
-    def __init__(self, client: EngineClient, request_id: int) -> None:
-        self.id = request_id
-        self._client = client
-        self._events: asyncio.Queue[Event] = asyncio.Queue()
-        self._ended = False
-
-    def __aiter__(self) -> AsyncIterator[Event]:
-        return self._iterate()
-
-    async def _iterate(self) -> AsyncIterator[Event]:
-        while not self._ended:
-            event = await self._events.get()
-            self._ended = isinstance(event, m.Done | m.Failed)
-            yield event
-
-    def put(self, event: Event) -> None:
-        """Hand over an event (for the client)."""
-        self._events.put_nowait(event)
-
-    def cancel(self) -> None:
-        """Stop the engine's work for this request. Synchronous; may be called twice."""
-        self._client.forget(self.id)
 
 
 class EngineClient:
@@ -319,7 +279,7 @@ class EngineClient:
         Raises `Unavailable` when the engine is not ready; `awake` makes it so.
         """
         self._require_ready()
-        generation = Generation(self, next(self._ids))
+        generation = Generation(self.forget, next(self._ids))
         self._generations[generation.id] = generation
         self._send([m.Generate(id=generation.id, **fields)])
         return generation

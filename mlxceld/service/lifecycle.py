@@ -1,11 +1,10 @@
 """From resolved settings to a served model, and back down without losing an answer.
 
 Sockets are bound first, then the engine loads behind them: a health check gets its 503
-from the first moment. SIGTERM and SIGINT drain: no new connections, running requests
-get `server.drain_timeout` seconds, what is left then ends with an error. A second
-signal ends at once. SIGHUP reads the configuration again and says what a restart would
-change. When the front goes, however it goes, the engine sees its socket close and goes
-too.
+from the first moment. SIGTERM and SIGINT drain: the daemon goes on listening and says
+503 to new requests, running ones get `server.drain_timeout` seconds, what is left then
+ends with an error. A second signal ends at once. SIGHUP reads the configuration again.
+When the front goes, however it goes, the engine sees its socket close and goes too.
 """
 
 from __future__ import annotations
@@ -19,23 +18,26 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
 import uvicorn
 
-from mlxceld import logs
+from mlxceld import config, logs
 from mlxceld.check import check_folders, estimate
 from mlxceld.engine import messages
 from mlxceld.engine.care import LoadError, Loss
 from mlxceld.engine.client import EngineClient
 from mlxceld.exits import Exit
 from mlxceld.logs import Event
-from mlxceld.problems import Problem, Refused
-from mlxceld.service import startup
+from mlxceld.problems import Refused
+from mlxceld.service import activation, inherited, startup
+from mlxceld.service.inherited import Inherited
+from mlxceld.service.manager import Manager
 from mlxceld.service.sockets import Listener, listen
 from mlxceld.service.tls import tls_context
 from mlxceld.settings import Settings
 
 if TYPE_CHECKING:
-    from mlxceld.config import Resolved
+    from mlxceld.service.reload import Read
 
 _log = logs.get("mlxceld.service")
 
@@ -45,8 +47,11 @@ _QUIET = 2.0
 _STEP = 0.05
 """Seconds between two looks at a drain."""
 
+_END = 5.0
+"""Seconds that the end of the daemon may take once the drain is over."""
 
-def run(resolved: Resolved) -> int:
+
+def run(resolved: config.Resolved) -> int:
     """Serve until told to stop; returns the exit status.
 
     Problems that are found before the daemon serves are written to stderr in the words
@@ -63,12 +68,13 @@ def run(resolved: Resolved) -> int:
         said = startup.tell_plan(startup.check_plan(settings, geometry))
         startup.tell_flips(resolved, geometry)
         load = startup.load_message(settings)
+        given = inherited.take(os.environ)
     except Refused as refused:
         return _refuse(refused, Exit.CONFIG)
     if settings.model.hf_token:
         # The engine inherits it; a command line would show it to everybody.
         os.environ["HF_TOKEN"] = settings.model.hf_token
-    return asyncio.run(serve(settings, load, said=said))
+    return asyncio.run(serve(settings, load, said=said, given=given))
 
 
 async def serve(
@@ -77,28 +83,43 @@ async def serve(
     command: Sequence[str] | None = None,
     *,
     said: frozenset[str] = frozenset(),
+    given: Inherited | None = None,
+    read: Read | None = None,
 ) -> int:
     """Listen, load and serve until a signal or a failure; returns the exit status.
 
     `command` starts another engine process than ours; `said` are lines of the plan
-    that the log has already. Must run on the main thread, where signals arrive.
+    that the log has already. `given` is what the process inherited, `read` reads the
+    configuration again; without them both are those of this process. Must run on the
+    main thread, where signals arrive.
     """
     try:
+        given = given or inherited.take(os.environ)
         tls = tls_context(settings.server)
     except Refused as refused:
         return _refuse(refused, Exit.CONFIG)
     scheme = "http" if tls is None else "https"
+    server = settings.server
     try:
-        listeners = listen(settings.server.host, settings.server.port, scheme)
+        listeners = activation.adopt(given.sockets, scheme) or listen(
+            server.host, server.port, scheme, server.socket_mode
+        )
     except Refused as refused:
         return _refuse(refused, Exit.FAILURE)
+    if given.sockets:
+        activation.tell(settings.server, listeners)
+    if given.notifier.watchdog:
+        # The heart beats often enough for the manager, too.
+        often = min(load.chunk_seconds, given.notifier.watchdog / 4)
+        load = msgspec.structs.replace(load, chunk_seconds=often)
     try:
-        daemon = Daemon(settings, load, listeners, command, said, tls)
+        daemon = Daemon(settings, load, listeners, given, command, said, tls, read)
         return await daemon.run()
     except Refused as refused:
         # A key file or a chat template that cannot be used.
         return _refuse(refused, Exit.CONFIG)
     finally:
+        given.notifier.close()
         for listener in listeners:
             listener.close()
 
@@ -125,16 +146,18 @@ class Daemon:
         settings: Settings,
         load: messages.Load,
         listeners: Sequence[Listener],
+        given: Inherited,
         command: Sequence[str] | None = None,
         said: frozenset[str] = frozenset(),
         tls: ssl.SSLContext | None = None,
+        read: Read | None = None,
     ) -> None:
         # Litestar and its dependencies take a third of a second to import.
         from mlxceld.api.app import build_app
         from mlxceld.api.http import MAX_HEADER
         from mlxceld.service.connections import connections
+        from mlxceld.service.reload import Reloader
 
-        self._settings = settings
         self._listeners = listeners
         self._said = said
         self._client = EngineClient(
@@ -144,9 +167,19 @@ class Daemon:
             on_change=self._engine_changed,
             on_fault=_log_fault,
         )
+        self._manager = Manager(given.notifier, self._client)
+        hosts = activation.hosts(listeners) if given.sockets else None
+        self._gate = build_app(settings, self._client, given.environ, hosts)
+        self._reloader = Reloader(
+            read or (lambda: config.resolve(sys.argv[1:], given.environ)),
+            settings,
+            self._gate.live,
+            given.environ,
+            tls,
+        )
         self._server = _Server(
             uvicorn.Config(
-                build_app(settings, self._client),
+                self._gate,
                 log_config=None,
                 access_log=False,
                 server_header=False,
@@ -159,6 +192,7 @@ class Daemon:
             )
         )
         self._stop = asyncio.Event()
+        self._again = asyncio.Event()
         self._loaded = False
         self._announced = False
         self._lost: Loss | None = None
@@ -169,9 +203,13 @@ class Daemon:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._told_to_stop, number)
-        loop.add_signal_handler(signal.SIGHUP, self._told_to_reload)
+        loop.add_signal_handler(signal.SIGHUP, self._again.set)
         sockets = [listener.sock for listener in self._listeners]
         serving = asyncio.create_task(self._server.serve(sockets), name="http")
+        beside = [
+            asyncio.create_task(self._manager.run(), name="manager"),
+            asyncio.create_task(self._reload(), name="reload"),
+        ]
         for listener in self._listeners:
             _log.info(
                 Event.BOUND,
@@ -184,6 +222,9 @@ class Daemon:
             status = await self._until_the_end(serving)
         finally:
             await self._drain(serving)
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
         _log.info(Event.STOPPED, message="stopped", status=int(status))
         return status
 
@@ -201,9 +242,12 @@ class Daemon:
                 await asyncio.wait({loading}, timeout=_STEP)
             if loading.done() and not stopping.done():
                 try:
-                    self._announce(loading.result())
+                    ready = loading.result()
                 except LoadError as error:
-                    return _load_failed(error)
+                    return startup.load_failed(error)
+                while not (self._server.started or serving.done()):
+                    await asyncio.sleep(_STEP)
+                self._announce(ready)
                 await asyncio.wait(ends, return_when=first)
             if stopping.done():
                 return Exit.OK
@@ -235,6 +279,7 @@ class Daemon:
                 slots=ready.plan.slots,
                 n_ctx=ready.plan.slot_ctx,
             )
+        self._manager.serves()
 
     def _engine_changed(self) -> None:
         """Log what the engine does: phases of loading, a crash, sleep, the way back."""
@@ -279,37 +324,40 @@ class Daemon:
 
     async def _drain(self, serving: asyncio.Task[None]) -> None:
         """Let running requests finish, then end those that would not."""
-        self._server.should_exit = True
-        loop = asyncio.get_running_loop()
-        patience = self._settings.server.drain_timeout
-        running = self._client.running
+        patience = self._close()
+        running = self._gate.inside
         if running:
             _log.info(
                 Event.DRAINING,
-                message=f"waiting up to {patience:g} seconds for {running} "
-                f"request{'s' if running > 1 else ''} to end",
+                message=f"waiting up to {patience:g} seconds for {_requests(running)} "
+                "to end",
                 running=running,
             )
+        loop = asyncio.get_running_loop()
         deadline = loop.time() + patience
-        quiet_since: float | None = None
-        while not serving.done() and (now := loop.time()) < deadline:
-            if self._client.running:
-                quiet_since = None
-            elif now - (quiet_since := quiet_since or now) > _QUIET:
-                break
-            await asyncio.sleep(_STEP)
-        if left := self._client.running:
+        while self._gate.inside and not serving.done() and loop.time() < deadline:
+            await asyncio.sleep(min(_STEP, patience))
+        if left := self._gate.inside:
             _log.warning(
                 Event.DRAIN_CUT,
-                message=f"{left} request{'s' if left > 1 else ''} did not end in time",
+                message=f"{_requests(left)} did not end in time",
                 running=left,
             )
         # What still runs gets an error from here, and time to send it.
         # An engine that never started has nothing to stop, and says so again.
-        await asyncio.gather(self._client.stop(), return_exceptions=True)
+        reason = f"it waited {patience:g} seconds for this request to end"
+        await asyncio.gather(self._client.stop(reason), return_exceptions=True)
+        self._server.should_exit = True
         await asyncio.wait({serving}, timeout=_QUIET)
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
+
+    def _close(self) -> float:
+        """Take no more requests; returns how long those inside may take."""
+        patience = self._reloader.settings.server.drain_timeout
+        self._gate.drain(patience)
+        self._manager.stops(patience + _END)
+        return patience
 
     def _told_to_stop(self, number: int) -> None:
         if self._stop.is_set():
@@ -321,10 +369,22 @@ class Daemon:
         _log.info(
             Event.DRAINING, message=f"{signal.Signals(number).name}: no new requests"
         )
+        self._close()
         self._stop.set()
 
-    def _told_to_reload(self) -> None:
-        startup.tell_reload(self._settings)
+    async def _reload(self) -> None:
+        """Reload whenever SIGHUP has come; several at once are one."""
+        while True:
+            await self._again.wait()
+            self._again.clear()
+            if self._stop.is_set():
+                continue
+            self._manager.reload_begins()
+            self._manager.reload_ends(await self._reloader.reload())
+
+
+def _requests(n: int) -> str:
+    return f"{n} request{'s' if n > 1 else ''}"
 
 
 def _log_fault(fault: messages.Fault) -> None:
@@ -333,9 +393,3 @@ def _log_fault(fault: messages.Fault) -> None:
         message=f"{fault.error} while {fault.where}",
         trace=fault.trace,
     )
-
-
-def _load_failed(error: LoadError) -> Exit:
-    problem = Problem(error.what, hint=error.hint)
-    _log.error(Event.LOAD_FAILED, message=problem.render())
-    return Exit.CONFIG if error.config else Exit.FAILURE

@@ -42,8 +42,12 @@ class Listener:
         self.sock.close()
 
 
-def listen(hosts: Sequence[str], port: int, scheme: str = "http") -> list[Listener]:
+def listen(
+    hosts: Sequence[str], port: int, scheme: str = "http", mode: str | None = None
+) -> list[Listener]:
     """Listen on every host: names, addresses, and files that end in `.sock`.
+
+    `mode` is that of the files, in octal; None leaves it to the umask.
 
     A name that stands for several addresses (`localhost`) is bound on all that this
     machine has. Port 0 asks the system for a free one; all hosts then share its number.
@@ -57,7 +61,7 @@ def listen(hosts: Sequence[str], port: int, scheme: str = "http") -> list[Listen
         ours: set[tuple[socket.AddressFamily, str]] = set()
         for host in hosts:
             if _is_file(host):
-                listeners.append(_listen_file(Path(host).expanduser()))
+                listeners.append(_listen_file(Path(host).expanduser(), mode))
                 continue
             # `localhost` and `127.0.0.1` may both be there, and are bound once.
             group = [one for one in addresses.pop(0) if one not in ours]
@@ -163,11 +167,14 @@ def _problem(error: OSError, host: str, port: int) -> Problem:
     )
 
 
-def _listen_file(path: Path) -> Listener:
+def _listen_file(path: Path, mode: str | None) -> Listener:
     _remove_stale(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.bind(os.fspath(path))
+        if mode is not None:
+            # Nobody can connect before it listens.
+            path.chmod(int(mode, 8))
         sock.listen(_BACKLOG)
     except OSError as error:
         sock.close()

@@ -1,4 +1,4 @@
-"""What the daemon says and checks before it serves, and what it would say on reload.
+"""What the daemon says and checks before it serves.
 
 All of it is worked out in the front, without MLX: a plan that cannot be is refused
 within a moment, not after a model was loaded. The engine makes the plan again from
@@ -7,18 +7,15 @@ what it measures, and that one counts.
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-
 from mlxceld import __version__, config, flips, logs
-from mlxceld.check import ANY_MODEL, check_folders, estimate, memory_limit
+from mlxceld.check import ANY_MODEL, memory_limit
 from mlxceld.engine import messages
-from mlxceld.engine.care import Care
+from mlxceld.engine.care import Care, LoadError
+from mlxceld.exits import Exit
 from mlxceld.logs import Event
 from mlxceld.options import OPTIONS
 from mlxceld.plan import Geometry, Plan, make_plan
-from mlxceld.problems import Refused
+from mlxceld.problems import Problem
 from mlxceld.settings import Settings
 
 _log = logs.get("mlxceld.service")
@@ -115,42 +112,8 @@ def care(settings: Settings) -> Care:
     )
 
 
-def changes(old: Settings, new: Settings) -> Iterator[str]:
-    """One line for each option that differs, secrets masked."""
-    for option in OPTIONS:
-        before = getattr(getattr(old, option.table), option.name)
-        after = getattr(getattr(new, option.table), option.name)
-        if before != after:
-            was, is_now = (
-                "unset" if value is None else config.shown(option, value)
-                for value in (before, after)
-            )
-            yield f"{option.key}: {was} becomes {is_now}"
-
-
-def tell_reload(
-    running: Settings,
-    argv: Sequence[str] | None = None,
-    environ: Mapping[str, str] | None = None,
-) -> None:
-    """Read the configuration again and log what a restart would change.
-
-    `argv` and `environ` are those of the process unless they are given.
-    """
-    argv = sys.argv[1:] if argv is None else argv
-    environ = os.environ if environ is None else environ
-    try:
-        wanted = config.resolve(argv, environ).settings
-        check_folders(wanted)
-        check_plan(wanted, estimate(wanted))
-    except Refused as refused:
-        _log.error(
-            Event.RELOAD,
-            message=f"the configuration is wrong, a restart would fail\n{refused}",
-        )
-        return
-    lines = list(changes(running, wanted))
-    for line in lines:
-        _log.warning(Event.RELOAD, message=f"{line} (takes a restart)")
-    if not lines:
-        _log.info(Event.RELOAD, message="the configuration has not changed")
+def load_failed(error: LoadError) -> Exit:
+    """Log why there is no model; returns the status to leave with."""
+    problem = Problem(error.what, hint=error.hint)
+    _log.error(Event.LOAD_FAILED, message=problem.render())
+    return Exit.CONFIG if error.config else Exit.FAILURE

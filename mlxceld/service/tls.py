@@ -1,4 +1,4 @@
-"""The key and the certificate for HTTPS, read once at start.
+"""The key and the certificate for HTTPS, read at start and at every reload.
 
 A file that cannot be used is told then, in words for whoever wrote the configuration,
 and not by the first client that cannot connect.
@@ -54,6 +54,16 @@ def tls_context(server: ServerSettings) -> ssl.SSLContext | None:
             "give PEM files that belong together, the key without a password",
         ) from None
     return context
+
+
+def renew(context: ssl.SSLContext, server: ServerSettings) -> None:
+    """Read the files again, for the connections to come. Raises `Refused`."""
+    # Tried on the side first: a context with half a pair would serve nobody.
+    if tls_context(server) is not None:
+        assert server.ssl_key_file is not None
+        assert server.ssl_cert_file is not None
+        key, certificate = server.ssl_key_file, server.ssl_cert_file
+        context.load_cert_chain(certificate, key, password=lambda: "")
 
 
 def _refused(what: str, where: str, hint: str = "") -> Refused:

@@ -161,6 +161,7 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server with keys, from the option and from a file, for one web origin."""
     keys: Path = tmp_path_factory.mktemp("keys") / "keys"
     keys.write_text("# people\nfile-key\n\n", encoding="utf-8")
+    keys.chmod(0o600)
     server = ServerSettings(
         api_key=("one", "two"),
         api_key_file=str(keys),

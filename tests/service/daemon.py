@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from typing import Any
 
-from mlxceld import logs
+from mlxceld import config, logs
 from mlxceld.engine import client
 from mlxceld.service import lifecycle, startup
 from mlxceld.settings import EngineSettings, ServerSettings, Settings
@@ -17,6 +18,7 @@ from tests import fake
 def main() -> int:
     """Serve what the JSON says: `script`, `server`, `engine`, or a whole `command`.
 
+    With `argv` the configuration is that of a command line, read again on SIGHUP.
     `backoff` is the pause in seconds before a crashed engine is started again.
     """
     wanted: dict[str, Any] = json.loads(sys.argv[1])
@@ -25,14 +27,18 @@ def main() -> int:
     settings = Settings(
         engine=EngineSettings(**engine), server=ServerSettings(**server)
     )
-    logs.set_up("debug", "json")
+    argv, environ = wanted.get("argv"), dict(os.environ)
+    if argv is not None:
+        settings = config.resolve(argv, environ).settings
+    logs.set_up("debug" if argv is None else settings.logging.level, "json")
     command = wanted.get("command") or fake.command(
         fake.Script(**wanted.get("script", {}))
     )
     client._FIRST_BACKOFF = wanted.get("backoff", client._FIRST_BACKOFF)
     client._LONGEST_BACKOFF = wanted.get("backoff", client._LONGEST_BACKOFF)
     load = startup.load_message(settings)
-    return asyncio.run(lifecycle.serve(settings, load, command))
+    read = None if argv is None else lambda: config.resolve(argv, environ)
+    return asyncio.run(lifecycle.serve(settings, load, command, read=read))
 
 
 if __name__ == "__main__":

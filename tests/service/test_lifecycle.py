@@ -5,131 +5,18 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import queue
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
+from tests.service.running import PATIENCE, ROOT, daemon, is_gone, streaming
 from tests.tiny import tiny_model_dir
-
-ROOT = Path(__file__).parent.parent.parent
-PATIENCE = 30.0
-"""Seconds for anything to happen; two busy cores are slow to start a process."""
-
-
-class Daemon:
-    """A running daemon and the events it has logged."""
-
-    def __init__(self, *command: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", *command],
-            cwd=ROOT,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        self.events: list[dict[str, Any]] = []
-        self.other: list[str] = []
-        self._lines: queue.Queue[str | None] = queue.Queue()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self._lines.put(line)
-        self._lines.put(None)
-
-    def wait_for(self, event: str) -> dict[str, Any]:
-        """The next event of this name; fails when the log ends before."""
-        end = time.monotonic() + PATIENCE
-        while (left := end - time.monotonic()) > 0:
-            with contextlib.suppress(queue.Empty):
-                line = self._lines.get(timeout=left)
-                if line is None:
-                    break
-                if not line.startswith("{"):
-                    self.other.append(line)
-                    continue
-                self.events.append(json.loads(line))
-                if self.events[-1]["event"] == event:
-                    return self.events[-1]
-        raise AssertionError(f"no `{event}` in {self.events} {self.other}")
-
-    def ready(self) -> str:
-        """The URL, once the model is loaded."""
-        return str(self.wait_for("listening")["url"])
-
-    def ended(self) -> int:
-        """The exit status, once there is one."""
-        status = self.process.wait(PATIENCE)
-        while (line := self._lines.get(timeout=PATIENCE)) is not None:
-            if line.startswith("{"):
-                self.events.append(json.loads(line))
-            else:
-                self.other.append(line)
-        return status
-
-    def engine(self) -> int:
-        """Process id of the engine."""
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        if children.exists():
-            return int(children.read_text().split()[0])
-        listed = subprocess.run(
-            ["pgrep", "-P", str(self.process.pid)], capture_output=True, check=True
-        )
-        return int(listed.stdout.split()[0])
-
-
-@contextlib.contextmanager
-def daemon(*command: str, **wanted: Any) -> Iterator[Daemon]:
-    """A daemon with the scripted engine, or the one that `command` starts."""
-    scripted = ("tests.service.daemon", json.dumps(wanted))
-    one = Daemon(*(command or scripted))
-    try:
-        yield one
-    finally:
-        one.process.kill()
-        one.process.wait()
-
-
-def is_gone(pid: int) -> bool:
-    """Whether the process ends within ten seconds."""
-    for _ in range(200):
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        # A process nobody waits for stays listed as a zombie in some containers.
-        stat = Path(f"/proc/{pid}/stat")
-        with contextlib.suppress(OSError):
-            if stat.exists() and stat.read_text().rsplit(")", 1)[1].split()[0] == "Z":
-                return True
-        time.sleep(0.05)
-    return False
-
-
-@contextlib.contextmanager
-def streaming(url: str, n_predict: int, prompt: str = "go") -> Iterator[Iterator[str]]:
-    """The data lines of a stream that has begun."""
-    body = {"prompt": prompt, "n_predict": n_predict, "stream": True}
-    with (
-        httpx.Client(timeout=PATIENCE) as client,
-        client.stream("POST", f"{url}/completion", json=body) as response,
-    ):
-        assert response.status_code == 200
-        lines = (line for line in response.iter_lines() if line.startswith("data: "))
-        next(lines)
-        yield lines
 
 
 def test_health_says_503_from_the_first_moment_and_200_once_the_model_is_loaded() -> (
@@ -180,30 +67,6 @@ def test_ctrl_c_in_a_terminal_lets_a_running_stream_finish(tmp_path: Path) -> No
             last = json.loads(list(lines)[-1].removeprefix("data: "))
         assert last["tokens_predicted"] == 300
         assert one.ended() == 0
-
-
-def test_no_connection_is_taken_while_requests_finish() -> None:
-    with daemon(script={"step_seconds": 0.02}) as one:
-        url = one.ready()
-        with streaming(url, 100):
-            one.process.send_signal(signal.SIGTERM)
-            one.wait_for("draining")
-            time.sleep(0.5)
-            with pytest.raises(httpx.ConnectError):
-                httpx.get(f"{url}/health", timeout=PATIENCE)
-
-
-def test_a_stream_that_outlasts_the_drain_ends_with_an_error() -> None:
-    with daemon(script={"step_seconds": 0.05}, server={"drain_timeout": 0.5}) as one:
-        url = one.ready()
-        with streaming(url, 900) as lines:
-            began = time.monotonic()
-            one.process.send_signal(signal.SIGTERM)
-            last = json.loads(list(lines)[-1].removeprefix("data: "))
-        assert last["error"]["code"] == 503
-        assert one.ended() == 0
-        assert 0.4 < time.monotonic() - began < 8
-        assert any(event["event"] == "drain_cut" for event in one.events)
 
 
 def test_a_second_signal_ends_at_once() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
+import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -101,6 +103,25 @@ def test_a_unix_socket_answers_and_its_file_goes_with_it(tmp_path: Path) -> None
         assert one.url == f"unix:{path}"
         connect(one)
     assert not path.exists()
+
+
+@pytest.mark.parametrize(("mode", "bits"), [("0600", 0o600), ("0666", 0o666)])
+def test_a_unix_socket_has_the_mode_that_is_asked_for(
+    mode: str, bits: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "d.sock"
+    (one,) = listen([str(path)], 0, mode=mode)
+    assert stat.S_IMODE(path.stat().st_mode) == bits
+    one.close()
+
+
+def test_without_a_mode_the_umask_decides(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        with listening([str(tmp_path / "d.sock")]):
+            assert stat.S_IMODE((tmp_path / "d.sock").stat().st_mode) == 0o750
+    finally:
+        os.umask(before)
 
 
 def test_a_unix_socket_left_by_a_killed_daemon_is_replaced(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from mlxceld import logs
+from mlxceld.check import estimate
 from mlxceld.config import resolve
 from mlxceld.plan import Geometry
 from mlxceld.problems import Refused
@@ -101,7 +102,7 @@ def test_the_lines_of_a_plan_are_told_once(log: io.StringIO) -> None:
 def test_contradictions_are_refused_even_when_the_model_is_not_on_this_disk() -> None:
     engine = EngineSettings(mode="legacy", kv_unified=True)
     settings = Settings(model=ModelSettings(hf_repo="some/model"), engine=engine)
-    assert startup.estimate(settings) is None
+    assert estimate(settings) is None
     with pytest.raises(Refused, match="kv_unified"):
         startup.check_plan(settings, None)
 
@@ -114,7 +115,7 @@ def test_a_context_left_to_the_model_is_no_problem_before_it_is_here() -> None:
 def test_a_model_that_is_not_there_is_refused_with_its_path(tmp_path: Path) -> None:
     path = tmp_path / "nothing.gguf"
     with pytest.raises(Refused, match=r"nothing\.gguf"):
-        startup.estimate(Settings(model=ModelSettings(path=str(path))))
+        estimate(Settings(model=ModelSettings(path=str(path))))
 
 
 def test_a_plan_above_the_memory_limit_is_refused() -> None:
@@ -175,32 +176,3 @@ def test_a_prompt_chunk_is_to_take_a_quarter_of_the_watchdogs_time(
 ) -> None:
     engine = EngineSettings(watchdog_timeout=watchdog)
     assert startup.load_message(Settings(engine=engine)).chunk_seconds == seconds
-
-
-def test_a_reload_names_what_a_restart_would_change_and_masks_secrets(
-    log: io.StringIO,
-) -> None:
-    running = resolve(["-hf", "a/b", "-c", "4096"], {}).settings
-    argv = ["-hf", "a/b", "-c", "8192", "-np", "2", "--api-key", "hush"]
-    startup.tell_reload(running, argv, {})
-    told = messages_of(log, "reload")
-    assert "engine.ctx_size: 4096 becomes 8192 (takes a restart)" in told
-    assert "engine.parallel: unset becomes 2 (takes a restart)" in told
-    assert len(told) == 3
-    assert "hush" not in log.getvalue()
-
-
-def test_a_reload_without_changes_says_so(log: io.StringIO) -> None:
-    running = resolve(["-hf", "a/b"], {}).settings
-    startup.tell_reload(running, ["-hf", "a/b"], {})
-    assert messages_of(log, "reload") == ["the configuration has not changed"]
-
-
-def test_a_reload_of_a_wrong_configuration_says_what_is_wrong(
-    log: io.StringIO,
-) -> None:
-    running = resolve(["-hf", "a/b"], {}).settings
-    startup.tell_reload(running, ["-hf", "a/b", "-c", "many"], {})
-    (told,) = messages_of(log, "reload")
-    assert "a restart would fail" in told
-    assert "many" in told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import ssl
 import subprocess
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from mlxceld.problems import Refused
 from mlxceld.service.tls import tls_context
 from mlxceld.settings import ServerSettings
-from tests.service.test_lifecycle import daemon
+from tests.service.running import PATIENCE, daemon
 
 pytestmark = pytest.mark.skipif(
     shutil.which("openssl") is None, reason="needs openssl to make a certificate"
@@ -79,6 +80,32 @@ def test_the_daemon_answers_over_https(tmp_path: Path) -> None:
         assert reply.json()["content"] == "x x "
         with pytest.raises(httpx.TransportError):
             httpx.get(url.replace("https:", "http:") + "/health", timeout=5)
+
+
+def test_a_new_certificate_is_served_after_a_reload(tmp_path: Path) -> None:
+    """Connections that are open go on with the old one."""
+    key, certificate = make_pair(tmp_path)
+    old = Path(certificate).read_bytes()
+    argv = ["-hf", "some/model", "-c", "1000", "--port", "0"]
+    argv += ["--ssl-key-file", key, "--ssl-cert-file", certificate]
+    with daemon(argv=argv) as one:
+        url = one.ready()
+        before = ssl.create_default_context(cadata=old.decode())
+        with httpx.Client(verify=before, timeout=PATIENCE) as open_before:
+            assert open_before.get(f"{url}/health").status_code == 200
+            make_pair(tmp_path)
+            one.process.send_signal(signal.SIGHUP)
+            one.wait_for("reload")
+            after = ssl.create_default_context(cafile=certificate)
+            assert httpx.get(f"{url}/health", verify=after).status_code == 200
+            assert open_before.get(f"{url}/health").status_code == 200
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(f"{url}/health", verify=before)
+        # Half of a pair is refused, and the pair in force serves on.
+        Path(certificate).write_bytes(old)
+        one.process.send_signal(signal.SIGHUP)
+        assert "cannot be used" in one.wait_for("reload")["message"]
+        assert httpx.get(f"{url}/health", verify=after).status_code == 200
 
 
 def test_the_daemon_does_not_start_with_half_a_pair(tmp_path: Path) -> None:

@@ -63,8 +63,8 @@ TEXTS: dict[str, OptionText] = {
     ),
     "model.reasoning_format": OptionText(
         short="채팅 응답에서 모델의 사고 과정을 넣는 곳",
-        long="사고 과정의 표지는 채팅 템플릿이 정한 것입니다. 요청에서 달리 정할 수 "
-        "있습니다.",
+        long="사고 과정을 나타내는 표시는 채팅 템플릿이 정합니다. 요청에서 달리 정할 "
+        "수 있습니다.",
         choices={
             "none": "모델이 쓴 그대로 텍스트에 남김",
             "deepseek": "별도의 필드 `reasoning_content`에 넣음",
@@ -83,17 +83,16 @@ TEXTS: dict[str, OptionText] = {
         },
     ),
     "model.reasoning_effort": OptionText(
-        short="사고의 정도를 아는 모델이 채팅에서 사고하는 정도",
+        short="사고 강도를 아는 모델이 채팅에서 사고하는 강도",
         long="템플릿의 변수 `reasoning_effort`이며 예를 들면 `low`나 `high`입니다. "
         "요청에서 달리 정할 수 있습니다.",
         default="템플릿이 정한 값",
     ),
     "model.reasoning_budget": OptionText(
         short="채팅에서 사고에 쓰는 토큰 수: -1은 제한 없음, 0은 사고하지 않음",
-        long="사고 과정이 이 토큰 수에 이르면 끝냅니다. 사고를 끝내는 표지를 넣고 "
+        long="사고 과정이 이 토큰 수에 이르면 끝냅니다. 사고를 끝내는 표시를 넣고 "
         "모델은 답변을 이어 갑니다. 0은 `--reasoning off`와 같습니다. 요청에서 "
-        "`reasoning_budget_tokens`나 `thinking_budget_tokens`로 달리 정할 수 "
-        "있습니다.",
+        "`reasoning_budget_tokens`나 `thinking_budget_tokens`로 달리 정할 수 있습니다.",
     ),
     "model.reasoning_budget_message": OptionText(
         short="예산을 다 쓴 사고 과정의 끝 앞에 넣는 텍스트",
@@ -103,7 +102,7 @@ TEXTS: dict[str, OptionText] = {
         default="아무것도 넣지 않음",
     ),
     "model.reasoning_preserve": OptionText(
-        short="이전 답변의 사고 과정을 템플릿에 보임",
+        short="이전 답변의 사고 과정을 템플릿에 보여 줌",
         long="템플릿의 변수 `preserve_thinking`, `clear_thinking`, "
         "`truncate_history_thinking`입니다. 이 변수들을 모르는 템플릿은 스스로 "
         "정합니다. 끄면 템플릿이 무엇을 하든 이전 답변의 사고 과정은 빠집니다.",

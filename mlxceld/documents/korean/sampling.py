@@ -7,7 +7,7 @@ from mlxceld.documents.language import OptionText
 TEXTS: dict[str, OptionText] = {
     "sampling.seed": OptionText(
         short="난수의 시드; -1은 요청마다 새 시드",
-        long="시드와 요청이 같으면 곁에서 무엇이 실행되든 답변이 같습니다.",
+        long="시드와 요청이 같으면 함께 무엇이 실행되든 답변이 같습니다.",
     ),
     "sampling.temperature": OptionText(
         short="온도; 0은 언제나 가장 확률이 높은 토큰을 고름",
@@ -27,7 +27,7 @@ TEXTS: dict[str, OptionText] = {
     ),
     "sampling.typical_p": OptionText(
         short="국소 전형성(locally typical) 샘플링",
-        long="놀라움이 기댓값에 가까운 토큰부터 확률의 합이 이 값이 될 때까지 "
+        long="의외성이 기댓값에 가까운 토큰부터 확률의 합이 이 값이 될 때까지 "
         "남깁니다. 1은 모두 남깁니다.",
     ),
     "sampling.repeat_last_n": OptionText(
@@ -110,10 +110,10 @@ TEXTS: dict[str, OptionText] = {
     ),
     "sampling.mirostat": OptionText(
         short="다른 샘플러 대신 쓰는 Mirostat 1 또는 2; 0은 끔",
-        long="텍스트의 놀라움을 `mirostat_tau` 가까이에 유지합니다.",
+        long="텍스트의 의외성을 `mirostat_tau` 가까이에 유지합니다.",
     ),
     "sampling.mirostat_tau": OptionText(
-        short="Mirostat이 목표로 하는 놀라움, 비트 단위",
+        short="Mirostat이 목표로 하는 의외성, 비트 단위",
         long="낮을수록 더 집중된 텍스트가 됩니다.",
     ),
     "sampling.mirostat_eta": OptionText(

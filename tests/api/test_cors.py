@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mlxceld.api.gate import Cors
+from mlxceld.api.cors import Cors
 
 HEADER = "access-control-allow-origin"
 
