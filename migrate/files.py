@@ -156,3 +156,8 @@ def _told(path: Path, verb: str = "written") -> Iterator[None]:
     except OSError as error:
         what = (error.strerror or str(error)).lower()
         raise Refused([Problem(f"cannot be {verb}: {what}", str(path))]) from error
+    except ValueError as error:
+        # A NUL byte, or half a character: no file has such a name.
+        raise Refused([Problem(f"cannot be {verb}: {error}", repr(str(path)))]) from (
+            error
+        )

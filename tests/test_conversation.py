@@ -11,6 +11,13 @@ from mlxceld.chat.conversation import ConversationError, read_conversation
 USER = {"role": "user", "content": "hi"}
 
 
+def test_the_parts_of_an_answer_to_continue_have_an_empty_line_between_them() -> None:
+    parts = [{"type": "text", "text": "Wh"}, {"type": "text", "text": "ill"}]
+    question = {"role": "user", "content": "Who?"}
+    talk = read_conversation([question, {"role": "assistant", "content": parts}])
+    assert talk.prefill == "Wh\n\nill"
+
+
 def test_text_parts_are_joined_by_line_breaks() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     talk = read_conversation([{"role": "user", "content": parts}])

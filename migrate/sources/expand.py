@@ -39,6 +39,9 @@ class State:
     """The variables of a script between two commands."""
 
     file: str = ""
+    """Where the commands stand: the script, or a file that it sources."""
+    script: str = ""
+    """The script that was started."""
     values: dict[str, Value] = field(default_factory=dict)
     exported: dict[str, None] = field(default_factory=dict)
     """Names the programs that the script starts can see, in the order of export."""
@@ -66,6 +69,11 @@ class State:
             for item, when in zip(value.items, value.whens, strict=True)
         )
         return replace(value, items=items)
+
+    def remark(self, remark: Remark) -> None:
+        """Note something, once."""
+        if remark not in self.remarks:
+            self.remarks.append(remark)
 
     def _holds(self, when: Conditions) -> bool:
         return self.conditions[: len(when)] == when
@@ -231,8 +239,10 @@ def _arithmetic(part: Part, state: State, place: Place) -> Word:
 
 
 def _command(part: Part, state: State, place: Place) -> Word:
-    if _OWN_FOLDER.fullmatch(part.text) and state.file:
-        return Word(folder_of(state.file), place)
+    if _OWN_FOLDER.fullmatch(part.text):
+        file = state.file if "BASH_SOURCE" in part.text else state.script
+        if file:
+            return Word(folder_of(file), place)
     return Word(part.written, place, f"`{shown(part)}` is not run here")
 
 
@@ -247,9 +257,7 @@ def _parameter(part: Part, state: State, line: int) -> tuple[Word, ...]:
     if name in ("@", "*"):
         if state.arguments is None:
             what = f"taken as called without arguments: `{shown(part)}` gives none"
-            remark = Remark(what, place)
-            if remark not in state.remarks:
-                state.remarks.append(remark)
+            state.remark(Remark(what, place))
         return state.arguments or ()
     value = _value(name, state)
     if value is None:
@@ -269,7 +277,7 @@ def _value(name: str, state: State) -> Value | None:
     if name.isdigit():
         number = int(name)
         if number == 0:
-            return Value(state.file, state.place(0)) if state.file else None
+            return Value(state.script, state.place(0)) if state.script else None
         if state.arguments is None:
             return None
         word = next(iter(state.arguments[number - 1 : number]), Word("", Place()))
@@ -333,7 +341,7 @@ def _with_default(part: Part, match: re.Match[str], state: State, line: int) -> 
     if value is None:
         said = f"${name}" if name.isdigit() else name
         text = f"`{said}` is not set here, its default is used"
-        state.remarks.append(Remark(text, place))
+        state.remark(Remark(text, place))
     return result
 
 

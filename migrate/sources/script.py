@@ -48,6 +48,8 @@ def read(
     walk = walk_of(file, environment, arguments, files, 1)
     try:
         walk.run(text)
+        if not walk.starts:
+            walk.run_functions()
     except Unreadable as error:
         raise Refused([Problem(error.what, f"{file}:{error.line}")]) from None
     starts = ended(walk, ())

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from ..found import Remark, Variable, Word
 from .containers import CONTAINERS, started_container
 from .expand import State, Value, assignment, expand, expand_one, folder_of
+from .scope import Scope, is_option
 from .shell import RawWord
 from .statements import Command, commands
 from .words import (
@@ -29,23 +30,29 @@ from .words import (
     unwrap,
 )
 
+_DEEPEST, _MOST = 8, 200
+"""How deep functions may call each other, and how often, so that it ends."""
+
 _DECLARES = frozenset({"export", "declare", "typeset", "readonly", "local"})
-_OPTIONS = ("LLAMA_ARG_", "LLAMA_API_KEY", "MLXCEL")
 
 
 @dataclass(slots=True)
-class Walk:
+class Walk(Scope):
     """One way through a script, from its first command to its last."""
 
-    state: State
-    files: Files
+    files: Files = no_files
     level: int = 1
     """How many scripts may still be read on the way."""
     starts: list[Start] = field(default_factory=list)
     read: list[str] = field(default_factory=list)
-    all_exported: bool = False
     folder: str = ""
     """Where `cd` has gone to, as far as that is known."""
+    functions: dict[str, tuple[str, list[Command]]] = field(default_factory=dict)
+    """The file that defines a function, and its commands."""
+    calls: int = 0
+    """How many functions have called each other to get here."""
+    called: int = 0
+    """How many calls there were."""
     alternatives: int = 0
     """How many commands behind `&&` and `||` were met."""
 
@@ -53,9 +60,19 @@ class Walk:
         """Walk through the commands of a text. Raises Unreadable."""
         if re.match(r"#!.*\bzsh\b", text):
             self.state.splits = False
+        own: list[Command] = []
+        defined: dict[str, list[Command]] = {}
+        for command in commands(text, first_line):
+            body = defined.setdefault(command.function, [])
+            (body if command.function else own).append(command)
+        for name, body in defined.items():
+            self.functions[name] = (self.state.file, body)
+        self._walk(own)
+
+    def _walk(self, several: Sequence[Command]) -> None:
         outside = self.state.conditions
         previous: Command | None = None
-        for command in commands(text, first_line):
+        for command in several:
             conditions = (*outside, *command.conditions)
             if command.is_alternative(previous):
                 # A branch of its own: no other command stands in it.
@@ -74,98 +91,22 @@ class Walk:
             words.pop(0)
         if not words:
             for name, raw, adds in assigned:
-                self._assign(name, raw, adds)
+                self.assign(name, raw, adds)
             return
         name = words[0].bare
         if name in ("for", "select") and len(words) > 1:
-            self._loop(words)
+            self.loop(words)
         elif name in _DECLARES:
-            self._declare(name, words[1:])
+            self.declare(name, words[1:])
         elif name == "set":
-            self._set(words[1:])
+            self.set(words[1:])
         elif name == "shift" and self.state.arguments:
-            self.state.arguments = self.state.arguments[1:]
+            self.shift(words[1].bare if len(words) > 1 else "1")
         elif name == "unset":
             for word in words[1:]:
-                self._unset(word.bare)
+                self.unset(word.bare)
         else:
             self._program(command, words, assigned)
-
-    def _assign(self, name: str, raw: RawWord, adds: bool) -> None:
-        state = self.state
-        place = state.place(raw.line, name)
-        when = state.conditions
-        old = state.get(name)
-        if raw.items is not None:
-            items = [word for item in raw.items for word in expand(item, state)]
-            whens = [when] * len(items)
-            if adds and old is not None and old.items is not None:
-                items = [*old.items, *items]
-                whens = [*old.whens, *whens]
-            value = Value("", place, "", tuple(items), when, tuple(whens))
-        else:
-            word = expand_one(raw, state)
-            text = (old.text if adds and old else "") + word.text
-            doubt = word.doubt or (old.doubt if adds and old else "")
-            value = Value(text, place, doubt, None, when)
-        if old is not None and name in state.exported and not when and _counts(name):
-            text = f"`{name}` is set again in line {raw.line}, and the last one counts"
-            state.remarks.append(Remark(text, old.place))
-        state.values[name] = value
-        if self.all_exported:
-            state.exported[name] = None
-
-    def _loop(self, words: list[RawWord]) -> None:
-        name, line = words[1].bare, words[1].line
-        if not name or name[0] == "(":
-            return
-        place = self.state.place(line, name)
-        self.state.values[name] = Value(
-            f"${name}", place, f"`${name}` takes several values (line {line})"
-        )
-
-    def _declare(self, command: str, words: list[RawWord]) -> None:
-        exports = command == "export"
-        for raw in words:
-            if pair := assignment(raw):
-                self._assign(*pair)
-                if exports:
-                    self.state.exported[pair[0]] = None
-            elif raw.bare.startswith("-"):
-                exports = exports or "x" in raw.bare
-            elif exports and raw.bare:
-                self.state.exported[raw.bare] = None
-
-    def _set(self, raw: list[RawWord]) -> None:
-        if raw and raw[0].bare == "--":
-            # The script gives itself other arguments.
-            reason = (
-                "the arguments are set under a condition"
-                if self.state.conditions
-                else ""
-            )
-            self.state.arguments = tuple(
-                replace(word, doubt=word.doubt or reason)
-                for one in raw[1:]
-                for word in expand(one, self.state)
-            )
-            return
-        words = [word.bare for word in raw]
-        for word, following in zip(words, [*words[1:], ""], strict=True):
-            if re.match(r"[-+][A-Za-z]*a", word) or following == "allexport":
-                self.all_exported = word[0] == "-"
-
-    def _unset(self, name: str) -> None:
-        if not name or name.startswith("-"):
-            return
-        maybe = bool(self.state.conditions)
-        if maybe and (old := self.state.values.get(name)):
-            reason = f"`{name}` is unset under a condition"
-            self.state.values[name] = replace(old, doubt=old.doubt or reason)
-        elif not maybe:
-            self.state.values.pop(name, None)
-            self.state.exported.pop(name, None)
-            self.state.unset.add(name)
 
     def _program(
         self,
@@ -178,6 +119,9 @@ class Walk:
             return
         if fields[0].text in (".", "source"):
             self._source(fields[1:])
+            return
+        if fields[0].text in self.functions and self._may_call():
+            self._call(fields)
             return
         if fields[0].text == "eval":
             self._evaluate(fields[1:])
@@ -200,6 +144,35 @@ class Walk:
             folder = start.folder or ("" if start.is_container else self.folder)
             remarks = [*start.remarks, *around]
             self.starts.append(replace(start, remarks=tuple(remarks), folder=folder))
+
+    def _may_call(self) -> bool:
+        self.called += 1
+        return self.calls < _DEEPEST and self.called < _MOST
+
+    def _call(self, fields: list[Word]) -> None:
+        """A function of the script, with arguments of its own."""
+        state = self.state
+        file, arguments = state.file, state.arguments
+        state.file, body = self.functions[fields[0].text]
+        state.arguments = tuple(fields[1:])
+        self.calls += 1
+        self._walk(body)
+        self.calls -= 1
+        state.file, state.arguments = file, arguments
+
+    def run_functions(self) -> None:
+        """Walk through every function as if it were called, without arguments."""
+        for name, (file, body) in self.functions.items():
+            before = len(self.starts)
+            self.state.file = file
+            self._walk(body)
+            line = body[0].line if body else 0
+            what = f"stands in the function `{name}`, which is not called here"
+            remark = Remark(what, self.state.place(line))
+            self.starts[before:] = [
+                replace(start, remarks=(*start.remarks, remark))
+                for start in self.starts[before:]
+            ]
 
     def _evaluate(self, fields: list[Word]) -> None:
         """`eval`: its words are one more line of the script."""
@@ -238,7 +211,7 @@ class Walk:
         if self.state.conditions:
             remarks.append(Remark("starts under a condition or in a loop", place))
         for name, value in self.state.values.items():
-            if _counts(name) and name not in self.state.exported:
+            if is_option(name) and name not in self.state.exported:
                 text = f"`{name}` is not exported: the server does not see it"
                 remarks.append(Remark(text, value.place))
         return remarks
@@ -261,10 +234,6 @@ class Walk:
             self.run(text)
         finally:
             self.state.file, self.level = outer, self.level + 1
-
-
-def _counts(name: str) -> bool:
-    return name.startswith(_OPTIONS)
 
 
 def _beside(name: str, file: str, files: Files) -> tuple[str, str | None]:
@@ -376,14 +345,14 @@ def walk_of(
     files: Files,
     level: int,
 ) -> Walk:
-    state = State(file, arguments=arguments)
+    state = State(file, file, arguments=arguments)
     for variable in environment:
         state.values[variable.name] = Value(
             variable.value, variable.place, variable.doubt
         )
         state.exported.pop(variable.name, None)
         state.exported[variable.name] = None
-    return Walk(state, files, level)
+    return Walk(state, files=files, level=level)
 
 
 def ended(walk: Walk, before: Sequence[str]) -> list[Start]:

@@ -70,7 +70,9 @@ def read_conversation(
         )
     if messages[-1].get("tool_calls"):
         raise ConversationError("an assistant message with tool calls cannot be last")
-    return Conversation(tuple(messages[:-1]), messages[-1]["content"])
+    # llama-server puts an empty line between the parts of what is continued.
+    prefill = _content(value[-1].get("content"), "", between="\n\n")
+    return Conversation(tuple(messages[:-1]), prefill)
 
 
 def _message(item: Any, where: str) -> Message:
@@ -95,7 +97,7 @@ def _message(item: Any, where: str) -> Message:
     return message
 
 
-def _content(content: Any, where: str) -> str:
+def _content(content: Any, where: str, *, between: str = "\n") -> str:
     """Text; parts are joined by line breaks, null is empty."""
     if content is None:
         return ""
@@ -106,7 +108,7 @@ def _content(content: Any, where: str) -> str:
             f"{where}: Invalid 'content' type: expected string or array"
         )
     parts = (_part(part, f"{where}.content[{i}]") for i, part in enumerate(content))
-    return "\n".join(parts)
+    return between.join(parts)
 
 
 def _part(part: Any, where: str) -> str:

@@ -126,6 +126,11 @@ def test_an_error_names_the_file_and_leaves_nothing_behind(
     assert path.read_bytes() == OLD
 
 
+def test_a_name_that_no_file_can_have_is_a_problem(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="cannot be read: embedded null byte"):
+        files.read(tmp_path / "a\0b")
+
+
 def killed_at(step: int, path: Path) -> bool:
     """Write in a child that is killed before its step of that number.
 

@@ -191,8 +191,16 @@ def test_a_script_may_give_itself_arguments() -> None:
     found = only('set -- -c 8192 -np 2\nset -- "$@" --port 1\nllama-server "$@"\n')
     assert texts(found) == ["-c", "8192", "-np", "2", "--port", "1"]
     assert [word.place.line for word in found.words] == [1, 1, 1, 1, 2, 2]
-    found = only("set -- a b\nshift\nllama-server --alias $1 --port ${2:-80}\n")
+    found = only(
+        "set -- x y a b\nshift 2\nshift\nllama-server --alias $1 --port ${2:-80}\n"
+    )
     assert texts(found) == ["--alias", "b", "--port", "80"]
+
+
+def test_an_uncertain_shift_leaves_every_argument_in_doubt() -> None:
+    found = only("set -- -np 2\nshift $N\nllama-server $@\n")
+    reason = "it is not certain how many arguments `shift` takes away"
+    assert doubts(found.words) == {"-np": reason, "2": reason}
 
 
 def test_a_line_that_is_evaluated_is_read() -> None:
@@ -201,6 +209,14 @@ def test_a_line_that_is_evaluated_is_read() -> None:
     found = only('eval "llama-server -np 2 $(cat flags)"\n')
     assert doubts(found.words) == {"$(cat flags)": "`$(cat ...)` is not run here"}
     assert reviews(found) == ["`eval`: `$(cat ...)` is not run here"]
+
+
+def test_a_sourced_file_knows_its_own_folder_and_that_of_the_script() -> None:
+    env = 'A="$(dirname "$0")"\nB="$(dirname "${BASH_SOURCE[0]}")"\n'
+    files = {"/etc/llm/env.sh": env}
+    text = '. /etc/llm/env.sh\nllama-server -m "$A/m" --alias "$B"\n'
+    (found,) = script.read(text, "/srv/run.sh", files=files.get)
+    assert texts(found) == ["-m", "/srv/m", "--alias", "/etc/llm"]
 
 
 def test_zsh_does_not_split_what_it_expands() -> None:
@@ -253,6 +269,53 @@ def test_a_script_alone_is_taken_as_called_without_arguments() -> None:
     ]
     (found,) = script.read('llama-server -np "$1"\n', "run.sh")
     assert doubts(found.words) == {"$1": "`$1` is what the script is called with"}
+
+
+def test_functions_are_followed_where_they_are_called() -> None:
+    first, second = read(
+        "serve() {\n  local np=$2\n  llama-server --port $1 -np $np &\n}\n"
+        "function unused { llama-server; }\n"
+        "serve 8081 2\nserve 8082 4\nwait\n"
+    )
+    assert texts(first) == ["--port", "8081", "-np", "2"]
+    assert texts(second) == ["--port", "8082", "-np", "4"]
+    assert doubts([*first.words, *second.words]) == {}
+
+
+def test_a_function_of_a_sourced_file_starts_the_server() -> None:
+    found = only(
+        ". env.sh\nrun_llama_server -c 8192 -np 3\n",
+        env='run_llama_server() {\n  exec "/opt/llama/llama-server" "$@"\n}\n',
+    )
+    assert found.program == "llama-server"
+    assert texts(found) == ["-c", "8192", "-np", "3"]
+    assert str(found.words[0].place) == "run.sh:2"
+
+
+def test_a_file_of_functions_is_read_as_if_they_were_called() -> None:
+    found = only('# aliases\nllm() {\n  llama-server -c 8192 -np "$1" "$@"\n}\n')
+    assert texts(found) == ["-c", "8192", "-np", "$1"]
+    assert remarks(found)[-1] == (
+        "stands in the function `llm`, which is not called here"
+    )
+
+
+def test_a_main_function_has_the_arguments_of_the_script() -> None:
+    found = only('main() { llama-server "$@"; }\nmain -np 2 "$@"\n')
+    assert texts(found) == ["-np", "2"]
+
+
+def test_a_function_that_calls_itself_comes_to_an_end() -> None:
+    assert read("f() { f; f; f; f; f; f; f; f; f; f; }\nf\n") == []
+
+
+def test_commands_of_an_init_script_stand_under_its_case() -> None:
+    found = only(
+        "start() {\n  NP=4\n  llama-server -np $NP &\n}\n"
+        'case "$1" in\n  start|run) start ;;\n  stop) pkill llama-server ;;\nesac\n'
+    )
+    assert (texts(found), doubts(found.words)) == (["-np", "4"], {})
+    assert "starts under a condition or in a loop" in remarks(found)
 
 
 def test_an_open_quote_is_a_problem_with_a_line() -> None:
