@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import mlxceld
+from mlxceld.api import monitor
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -133,6 +134,13 @@ def test_the_wheel_holds_every_module_once(wheel: Path) -> None:
     assert set(names) == expected
 
 
+def test_the_wheel_holds_the_monitor_page(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    files = {path.name for path in (ROOT / "mlxceld" / "web").iterdir()}
+    assert {f"mlxceld/web/{name}" for name in files} <= names
+    assert files == {"index.html", *monitor.FILES}
+
+
 def test_the_wheel_brings_man_pages_completions_and_the_sample(wheel: Path) -> None:
     share = f"mlxceld-{mlxceld.__version__}.data/data/share/"
     names = zipfile.ZipFile(wheel).namelist()
@@ -140,13 +148,17 @@ def test_the_wheel_brings_man_pages_completions_and_the_sample(wheel: Path) -> N
     assert found >= {
         "man/man1/mlxcel-server.1",
         "man/man1/mlxcel-migrate.1",
+        "man/man1/mlxcel-verify.1",
         "man/man5/mlxcel.toml.5",
         "bash-completion/completions/mlxcel-server.bash",
         "bash-completion/completions/mlxcel-migrate.bash",
+        "bash-completion/completions/mlxcel-verify.bash",
         "zsh/site-functions/_mlxcel-server",
         "zsh/site-functions/_mlxcel-migrate",
+        "zsh/site-functions/_mlxcel-verify",
         "fish/vendor_completions.d/mlxcel-server.fish",
         "fish/vendor_completions.d/mlxcel-migrate.fish",
+        "fish/vendor_completions.d/mlxcel-verify.fish",
         "mlxcel/mlxcel.toml",
         "mlxcel/mlxcel.schema.json",
     }
@@ -181,6 +193,7 @@ def test_the_wheel_has_the_command_and_the_license(wheel: Path) -> None:
     info = f"mlxceld-{mlxceld.__version__}.dist-info"
     entry = archive.read(f"{info}/entry_points.txt").decode()
     assert "mlxcel-server = mlxceld.cli:main" in entry
+    assert "mlxcel-verify = mlxceld.verify.cli:main" in entry
     assert f"{info}/licenses/LICENSE" in archive.namelist()
 
 

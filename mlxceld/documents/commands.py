@@ -49,6 +49,12 @@ COMMANDS: tuple[Command, ...] = (
         "carry an old server's configuration over to mlxcel-server",
         ("mlxcel-server(1)", "mlxcel.toml(5)"),
     ),
+    Command(
+        "mlxcel-verify",
+        "mlxceld.verify.cli",
+        "look whether the slots of a running server are what it says",
+        ("mlxcel-server(1)",),
+    ),
 )
 
 

@@ -60,6 +60,9 @@ SERVER_EXAMPLES: tuple[Example, ...] = (
 """A test reads every command with the parser of the daemon."""
 
 
+ALSO = ("mlxcel-migrate(1)", "mlxcel-verify(1)", "mlxcel.toml(5)")
+
+
 @dataclass(slots=True)
 class _Body:
     """Takes the place of `Manpage`'s own formatter."""
@@ -91,7 +94,7 @@ def server_page() -> str:
         ("Files", pages.places()),
         ("Notes", pages.notes()),
         ("Examples", _examples(SERVER_EXAMPLES)),
-        ("See also", [see_also("mlxcel-migrate(1)", "mlxcel.toml(5)")]),
+        ("See also", [see_also(*ALSO)]),
     ]
     return _page(
         build_parser(),

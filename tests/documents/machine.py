@@ -14,7 +14,11 @@ from mlxceld import memory
 
 MEMORY = 16 << 30
 
-PROGRAMS = {"mlxcel-server": "mlxceld.cli", "mlxcel-migrate": "mlxceld.migrate.cli"}
+PROGRAMS = {
+    "mlxcel-server": "mlxceld.cli",
+    "mlxcel-migrate": "mlxceld.migrate.cli",
+    "mlxcel-verify": "mlxceld.verify.cli",
+}
 
 
 def main() -> int:
