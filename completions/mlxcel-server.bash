@@ -106,11 +106,11 @@ _mlxcel_server() {
             --adaptive-target --adaptive-decay -r --reverse-prompt --grammar
             --grammar-file -j --json-schema -jf --json-schema-file --host --port
             --socket-mode --api-key --api-key-file --ssl-key-file --ssl-cert-file
-            --allowed-hosts --api-prefix --slots --no-slots --slot-save-path --props
-            --no-props --metrics --no-metrics --cors-origins --queue-size
-            --max-body-size -to --timeout --sse-ping-interval --drain-timeout -lv
-            --verbosity --log-verbosity --log-level -v --verbose --log-verbose
-            --log-format --log-file
+            --allowed-hosts --api-prefix --ui --webui --no-ui --no-webui --slots
+            --no-slots --slot-save-path --props --no-props --metrics --no-metrics
+            --cors-origins --queue-size --max-body-size -to --timeout
+            --sse-ping-interval --drain-timeout -lv --verbosity --log-verbosity
+            --log-level -v --verbose --log-verbose --log-format --log-file
         "
     fi
     # shellcheck disable=SC2207
