@@ -2,10 +2,10 @@
 
     python -m benchmarks.grammar --model SmolLM2-135M-Instruct.Q4_1.gguf --out out.json
 
-Four answers run at once in the daemon's own engine. In one half of the runs all are
-free; in the other one of them has to match a JSON schema. Both halves are run in
-turns, `--pairs` times; what counts is the speed of the same three free answers, and a
-ratio is the median of the pairs' ratios.
+Two sides share one model, each with an engine loop and four answers of its own: on one
+side all are free, on the other one has to match a JSON schema. The sides take turns of
+a few steps, so that a machine with other work to do disturbs both alike. What counts
+is the speed of the same three free answers: the median of the pairs' ratios.
 """
 
 from __future__ import annotations
@@ -15,27 +15,30 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from benchmarks.engine import _has_gpu, _machine
-from mlxceld.engine.engine import Engine
-from mlxceld.engine.load import load
+from benchmarks.models import mx
+from mlxceld.engine import caches, linear
+from mlxceld.engine.batch import ModelRunner
+from mlxceld.engine.grammar import Grammars
 from mlxceld.engine.messages import (
     Delta,
     Done,
     Failed,
     Generate,
     GrammarSpec,
-    Load,
     ModelSource,
     Sampling,
     Up,
 )
+from mlxceld.engine.model import Loaded, load_model
+from mlxceld.engine.sampling import Sampler
 from mlxceld.engine.scheduler import Scheduler
-from mlxceld.plan import Wish
+from mlxceld.plan import Geometry, Wish, make_plan
 
 FREE = 3
 """Answers whose speed is measured; one more runs beside them."""
@@ -69,40 +72,35 @@ PROMPTS = (
 )
 
 
-@dataclass
-class Run:
-    """One run of four answers; times in seconds."""
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Some steps of one side; times in seconds."""
 
-    constrained: bool
     tokens: int
-    """Of the free answers, while all four ran."""
+    """Of the free answers."""
     beside: int
-    """Of the fourth answer in that time."""
+    """Of the fourth answer."""
     seconds: float
-    masks: int = 0
-    mask_seconds: float = 0.0
-    """Spent on the masks in that time."""
+    masks: int
+    mask_seconds: float
 
     @property
     def rate(self) -> float:
         """Tokens per second of each free answer."""
-        return self.tokens / FREE / self.seconds if self.seconds else 0.0
+        return self.tokens / FREE / self.seconds
 
 
 @dataclass
 class _Heard:
     """Counts the tokens that the front would be told of."""
 
-    counts: dict[int, int] = field(default_factory=dict)
-    ended: int = 0
+    counts: list[int] = field(default_factory=lambda: [0] * len(PROMPTS))
 
     def __call__(self, message: Up) -> None:
         if isinstance(message, Failed):
             raise RuntimeError(message.message)
         if isinstance(message, Delta | Done):
-            known = self.counts.get(message.id, 0)
-            self.counts[message.id] = known + len(message.tokens)
-        self.ended += isinstance(message, Done)
+            self.counts[message.id] += len(message.tokens)
 
 
 class _Timed:
@@ -124,69 +122,85 @@ class _Timed:
         return getattr(self._matcher, name)
 
 
-def serve(engine: Engine, n_predict: int, *, constrained: bool) -> Run:
-    """Run the four answers until the first of them ends."""
-    heard = _Heard()
-    scheduler = Scheduler(engine.plan, engine.vocabulary, engine.runner, heard)
-    assert engine.grammars is not None
-    spec = GrammarSpec("json_schema", json.dumps(SCHEMA))
-    matcher = _Timed(engine.grammars.compile(spec))
-    for number, text in enumerate(PROMPTS):
-        prompt = engine.vocabulary.encode([text], add_special=True, parse_special=True)
-        asked = Generate(
-            number,
-            list(prompt),
-            Sampling(seed=number, ignore_eos=True),
-            n_predict=n_predict,
-            cache_prompt=False,
+class Side:
+    """An engine loop with four answers; the last one may be constrained."""
+
+    def __init__(
+        self, loaded: Loaded, grammars: Grammars, n: int, *, constrained: bool
+    ) -> None:
+        """`n` is the most tokens of an answer."""
+        gpu = loaded.device.type == mx.DeviceType.gpu
+        map_ = caches.measure(loaded.model)
+        slots = len(PROMPTS)
+        plan = make_plan(
+            Wish("llama-compat", (n + 512) * slots, slots),
+            Geometry(131072, map_.bytes_per_token, map_.fixed_bytes_per_slot),
         )
-        last = number == FREE
-        scheduler.submit(asked, prompt, matcher if constrained and last else None)
-    while len(heard.counts) < len(PROMPTS):
-        scheduler.advance()
-        scheduler.read_chunk()
-    before, masked, spent = dict(heard.counts), matcher.masks, matcher.seconds
-    begin = time.perf_counter()
-    while not heard.ended:
-        scheduler.advance()
-    seconds = time.perf_counter() - begin
-    gained = [heard.counts[number] - before[number] for number in range(len(PROMPTS))]
-    for number in range(len(PROMPTS)):
-        scheduler.cancel(number)
-    while scheduler.busy:
-        scheduler.advance()
-    return Run(
-        constrained,
-        sum(gained[:FREE]),
-        gained[FREE],
-        seconds,
-        matcher.masks - masked,
-        matcher.seconds - spent,
-    )
+        text, info = loaded.text, loaded.info
+        runner = ModelRunner(
+            loaded.model,
+            map_,
+            Sampler(info.n_vocab, sorted(text.eos_ids), text),
+            slots=slots,
+            cells=plan.cells,
+            cell_major=gpu and not mx.metal.is_available(),
+            batched=True,
+            pipelined=gpu,
+        )
+        self._heard = _Heard()
+        self._scheduler = Scheduler(plan, text, runner, self._heard)
+        spec = GrammarSpec("json_schema", json.dumps(SCHEMA))
+        self._matcher = _Timed(grammars.compile(spec))
+        for number, words in enumerate(PROMPTS):
+            prompt = text.encode([words], add_special=True, parse_special=True)
+            rules = Sampling(seed=number, ignore_eos=True)
+            bound = self._matcher if constrained and number == FREE else None
+            asked = Generate(number, list(prompt), rules, n_predict=n)
+            self._scheduler.submit(asked, prompt, bound)
+        while not all(self._heard.counts):
+            self._scheduler.advance()
+            self._scheduler.read_chunk()
+
+    def turn(self, steps: int) -> Turn:
+        """Take some steps."""
+        matcher = self._matcher
+        before, masks, spent = list(self._heard.counts), matcher.masks, matcher.seconds
+        begin = time.perf_counter()
+        for _ in range(steps):
+            self._scheduler.advance()
+        seconds = time.perf_counter() - begin
+        gained = [
+            now - then for now, then in zip(self._heard.counts, before, strict=True)
+        ]
+        return Turn(
+            sum(gained[:FREE]),
+            gained[FREE],
+            seconds,
+            matcher.masks - masks,
+            matcher.seconds - spent,
+        )
 
 
-def measure(engine: Engine, n_predict: int, pairs: int) -> list[tuple[Run, Run]]:
-    """Pairs of a free and a constrained run, the order changing from pair to pair."""
-    found = []
-    for turn in range(pairs):
-        order = (False, True) if turn % 2 else (True, False)
-        runs = [serve(engine, n_predict, constrained=bound) for bound in order]
-        free, bound = sorted(runs, key=lambda run: run.constrained)
-        found.append((free, bound))
-    return found
+def measure(loaded: Loaded, steps: int, pairs: int) -> Iterator[tuple[Turn, Turn]]:
+    """Pairs of a free and a constrained turn, the order changing from pair to pair."""
+    grammars = Grammars(loaded.text, loaded.info.n_vocab)
+    most = (pairs + 2) * steps
+    free = Side(loaded, grammars, most, constrained=False)
+    bound = Side(loaded, grammars, most, constrained=True)
+    for side in (free, bound):
+        side.turn(steps)
+    for number in range(pairs):
+        if number % 2:
+            first = free.turn(steps)
+            yield first, bound.turn(steps)
+        else:
+            second = bound.turn(steps)
+            yield free.turn(steps), second
 
 
-def loss_of(pairs: Sequence[tuple[Run, Run]]) -> float:
+def loss_of(pairs: Sequence[tuple[Turn, Turn]]) -> float:
     """The share of their speed that the free answers lose, the median of all pairs."""
     return 1 - statistics.median(bound.rate / free.rate for free, bound in pairs)
-
-
-def load_engine(model: str, device: str, n_predict: int) -> Engine:
-    """The daemon's engine with a slot for each of the answers."""
-    slots = len(PROMPTS)
-    wish = Wish("llama-compat", (n_predict + 512) * slots, slots)
-    order = Load(ModelSource(path=model), wish, device=device)
-    return load(order, lambda progress: None)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -198,40 +212,38 @@ def main(argv: Sequence[str] | None = None) -> int:
     add = parser.add_argument
     add("--model", required=True, metavar="PATH", help="a GGUF file or an MLX folder")
     add("--device", choices=["cpu", "gpu"], default="gpu" if _has_gpu() else "cpu")
-    add("--pairs", type=int, default=5, help="runs of each half (default: 5)")
-    add("--tokens", type=int, default=96, help="length of an answer (default: 96)")
-    add("--out", type=Path, metavar="FILE", help="write every run as JSON")
+    add("--pairs", type=int, default=40, help="turns of each side (default: 40)")
+    add("--steps", type=int, default=4, help="steps in a turn (default: 4)")
+    add("--out", type=Path, metavar="FILE", help="write every turn as JSON")
     args = parser.parse_args(argv)
-    engine = load_engine(args.model, args.device, args.tokens)
-    # Grammars are compiled and kernels tuned before anything is timed.
-    serve(engine, 16, constrained=True)
-    pairs = measure(engine, args.tokens, args.pairs)
+    loaded = load_model(
+        ModelSource(path=args.model),
+        device=args.device,
+        dequantize="auto",
+        progress=lambda *_: None,
+    )
+    if loaded.device.type == mx.DeviceType.gpu and not mx.metal.is_available():
+        # As the daemon does at load.
+        linear.join_rows(loaded.model)
+    machine, name = _machine(args.device), Path(args.model).name
+    print(f"# {machine}, {name}, {args.steps} steps in a turn")
+    pairs = list(measure(loaded, args.steps, args.pairs))
     loss = loss_of(pairs)
-    machine = _machine(args.device)
-    print(f"# {machine}, {Path(args.model).name}")
-    print("| pair | free tok/s | beside a schema tok/s | loss | mask ms | 4th tok/s |")
-    print("| --- " * 6 + "|")
-    for number, (free, bound) in enumerate(pairs, 1):
-        mask = 1e3 * bound.mask_seconds / max(bound.masks, 1)
-        cells = [
-            f"{number}",
-            f"{free.rate:.1f}",
-            f"{bound.rate:.1f}",
-            f"{1 - bound.rate / free.rate:.1%}",
-            f"{mask:.2f}",
-            f"{bound.beside / bound.seconds:.1f}",
-        ]
-        print(f"| {' | '.join(cells)} |")
+    print("| of a turn | free | beside a schema |\n| --- | --- | --- |")
+    for what, of in (
+        ("tokens/s of a free answer", lambda turn: turn.rate),
+        ("tokens/s of the fourth", lambda turn: turn.beside / turn.seconds),
+        ("ms of a step", lambda turn: 1e3 * turn.seconds / args.steps),
+        ("ms of a mask", lambda turn: 1e3 * turn.mask_seconds / (turn.masks or 1)),
+    ):
+        sides = [statistics.median(map(of, side)) for side in zip(*pairs, strict=True)]
+        print(f"| {what} | {sides[0]:.2f} | {sides[1]:.2f} |")
     fine = loss < MOST_LOSS
-    words = "within" if fine else "more than"
-    print(f"\nloss of the free answers: {loss:.1%}, {words} {MOST_LOSS:.0%}")
+    words = "less" if fine else "not less"
+    print(f"\nThe free answers lose {loss:.1%}, {words} than {MOST_LOSS:.0%}")
     if args.out:
-        report = {
-            "machine": machine,
-            "model": Path(args.model).name,
-            "loss": loss,
-            "pairs": [[asdict(run) | {"rate": run.rate} for run in p] for p in pairs],
-        }
+        turns = [[asdict(turn) | {"rate": turn.rate} for turn in p] for p in pairs]
+        report = {"machine": machine, "model": name, "loss": loss, "pairs": turns}
         args.out.write_text(json.dumps(report, indent=1) + "\n")
     return 0 if fine else 1
 

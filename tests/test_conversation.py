@@ -98,3 +98,11 @@ def test_pictures_are_unsupported_and_not_wrong() -> None:
     with pytest.raises(ConversationError, match="image") as caught:
         read_conversation([{"role": "user", "content": content}])
     assert caught.value.unsupported
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "[" * 5000 + "]" * 5000])
+def test_arguments_that_are_nested_without_end_are_a_mistake(text: str) -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": text}}
+    turn = {"role": "assistant", "content": None, "tool_calls": [call]}
+    with pytest.raises(ConversationError, match="messages\\[1\\]: .* too deeply"):
+        read_conversation([USER, turn, USER])

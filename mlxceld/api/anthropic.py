@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlxceld.api import shapes
-from mlxceld.api.chat import chat_job, chat_prompt
+from mlxceld.api.chat import chat_job, read_chat
 from mlxceld.api.errors import ApiError, invalid
 from mlxceld.api.flow import Answer, Flow
 from mlxceld.api.http import Exchange
@@ -36,8 +36,7 @@ def read_request(body: dict[str, Any]) -> dict[str, Any]:
 async def messages(state: State, exchange: Exchange) -> None:
     """POST /v1/messages. Raises ApiError before anything was sent."""
     exchange.error_event = _error_event
-    body = read_request(await exchange.json_object())
-    prompt = chat_prompt(state, body)
+    body, prompt = await read_chat(state, exchange, read_request)
     job = await chat_job(state, body, prompt)
     speech = Speech(prompt.parser())
     head = {
@@ -74,12 +73,7 @@ async def _stream(
         await stream.send(payload, payload["type"])
 
     while not flow.finished:
-        item = await flow.next()
-        if item is None:
-            if flow.reading:
-                await stream.ping()
-            continue
-        answer, happened = item
+        answer, happened = await flow.heard(stream.ping)
         if not isinstance(happened, m.Delta | m.Done):
             continue
         if not opened:

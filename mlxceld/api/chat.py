@@ -6,14 +6,14 @@ since the fields of the request and the template say it together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from mlxceld.api.errors import ApiError, invalid, not_supported
 from mlxceld.api.flow import Job, make_job
 from mlxceld.api.grammars import constrains, with_default, with_format
-from mlxceld.api.http import Exchange
+from mlxceld.api.http import Exchange, parse_object
 from mlxceld.api.readers import INT32, flag, integer
 from mlxceld.api.state import State
 from mlxceld.api.thinking import budget_of, close, format_of, variables_of
@@ -57,6 +57,24 @@ class ChatPrompt:
     def whole(self, answer: str) -> Whole:
         """The answer in parts, with the beginning that was given."""
         return whole(self.style.parser(), self.prefill + answer)
+
+
+Body: TypeAlias = dict[str, Any]
+
+
+async def read_chat(
+    state: State, exchange: Exchange, read: Callable[[Body], Body] = lambda body: body
+) -> tuple[Body, ChatPrompt]:
+    """The chat request of an exchange and its prompt; `read` translates a dialect.
+
+    Raises ApiError as `chat_prompt` and `read` do.
+    """
+
+    def work(data: bytes) -> tuple[Body, ChatPrompt]:
+        body = read(parse_object(data))
+        return body, chat_prompt(state, body)
+
+    return await exchange.digest(work)
 
 
 def chat_prompt(state: State, body: dict[str, Any]) -> ChatPrompt:
@@ -227,5 +245,5 @@ def _refuse(body: dict[str, Any]) -> None:
 
 async def apply_template(state: State, exchange: Exchange) -> None:
     """POST /apply-template: the prompt that a chat would have."""
-    body = await exchange.json_object()
-    await exchange.send_json({"prompt": chat_prompt(state, body).text})
+    _, prompt = await read_chat(state, exchange)
+    await exchange.send_json({"prompt": prompt.text})

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 from mlxceld.api.anthropic import read_request as read_messages
-from mlxceld.api.chat import chat_prompt
+from mlxceld.api.chat import Body, read_chat
 from mlxceld.api.flow import ask_engine
 from mlxceld.api.http import Exchange
 from mlxceld.api.responses import read_request as read_response
@@ -14,25 +14,27 @@ from mlxceld.api.state import State
 
 async def chat(state: State, exchange: Exchange) -> None:
     """POST /v1/chat/completions/input_tokens."""
-    n = await _count(state, await exchange.json_object())
+    n = await _count(state, exchange)
     await exchange.send_json({"input_tokens": n, "object": "response.input_tokens"})
 
 
 async def responses(state: State, exchange: Exchange) -> None:
     """POST /v1/responses/input_tokens."""
-    n = await _count(state, read_response(await exchange.json_object()))
+    n = await _count(state, exchange, read_response)
     await exchange.send_json({"input_tokens": n, "object": "response.input_tokens"})
 
 
 async def messages(state: State, exchange: Exchange) -> None:
     """POST /v1/messages/count_tokens."""
-    n = await _count(state, read_messages(await exchange.json_object()))
+    n = await _count(state, exchange, read_messages)
     await exchange.send_json({"input_tokens": n})
 
 
-async def _count(state: State, chat_body: dict[str, Any]) -> int:
+async def _count(
+    state: State, exchange: Exchange, read: Callable[[Body], Body] = lambda body: body
+) -> int:
     """Tokens of the prompt of a chat request. Raises ApiError."""
-    prompt = chat_prompt(state, chat_body)
+    _, prompt = await read_chat(state, exchange, read)
     found = await ask_engine(
         state.client.tokenize([prompt.text], add_special=True, parse_special=True)
     )

@@ -28,6 +28,8 @@ from mlxceld.api.readers import (
     integer,
     json_object,
     number,
+    schema_of,
+    takes,
     text_or_texts,
     texts,
 )
@@ -132,6 +134,12 @@ def _field(
     return Field(name, (name, *more), read, default)
 
 
+@takes(
+    {
+        "type": "object",
+        "properties": {"include_usage": {"type": ["boolean", "null"]}},
+    }
+)
 def _usage(name: str, value: Any, limits: Limits) -> bool:
     wanted = json_object(name, value, limits).get("include_usage")
     return wanted is not None and boolean(f"{name}.include_usage", wanted, limits)
@@ -140,12 +148,14 @@ def _usage(name: str, value: Any, limits: Limits) -> bool:
 DRY_BASE = 1.75
 
 
+@takes(schema_of(number(), Limits(0, 0)))
 def _dry_base(name: str, value: Any, limits: Limits) -> float:
     """Below 1 a penalty would shrink: llama-server takes the default then."""
     base = float(number()(name, value, limits))
     return base if base >= 1 else DRY_BASE
 
 
+@takes({"type": "array", "items": {"type": "string"}, "minItems": 1})
 def _breakers(name: str, value: Any, limits: Limits) -> tuple[str, ...]:
     found = texts(name, value, limits)
     if not found:
@@ -153,6 +163,7 @@ def _breakers(name: str, value: Any, limits: Limits) -> tuple[str, ...]:
     return found
 
 
+@takes(lambda known: {"type": "integer", "minimum": -1, "maximum": known.n_vocab})
 def _top_k(name: str, value: Any, limits: Limits) -> int:
     """0 and -1 mean off; more than the vocabulary holds is a mistake."""
     read = integer(-1, lambda known: known.n_vocab, ceiling="the vocabulary")
@@ -178,6 +189,7 @@ _OFF: Mapping[str, Mapping[str, Any]] = {
 """How a sampler is left out: the values with which it does nothing."""
 
 
+@takes({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]})
 def _samplers(name: str, value: Any, limits: Limits) -> tuple[str, ...]:
     """A list of names or a string of letters, in any order."""
     try:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -20,6 +20,7 @@ from mlxceld.api.errors import (
     ClientGone,
     from_engine,
     internal,
+    invalid,
     too_slow,
     unavailable,
 )
@@ -139,6 +140,13 @@ async def make_job(state: State, body: dict[str, Any], prompts: list[Pieces]) ->
     """Read the completion fields of a body. Raises ApiError."""
     body = with_default(body, state.constraint)
     ask = read_ask(body, state.settings, state.limits())
+    most = state.ready().plan.slots + state.settings.server.queue_size
+    if len(prompts) * ask.n > most:
+        # Some of them would never find room, and the others would run for nothing.
+        raise invalid(
+            f"a request may ask for at most {most} answers, the slots and the queue "
+            f"together, but this one asks for {len(prompts) * ask.n}"
+        )
     # Each of `n` answers is a request of its own; they share what was read of the
     # prompt in the engine.
     every = [prompt for prompt in prompts for _ in range(ask.n)]
@@ -239,6 +247,13 @@ class Flow:
         if isinstance(event, m.Done):
             self._exchange.record.finish_reason = finish_reason(event)
         return answer, event
+
+    async def heard(self, ping: Callable[[], Awaitable[None]]) -> tuple[Answer, Event]:
+        """As `next`, for a stream: pings while a slot works and nothing comes."""
+        while (item := await self.next()) is None:
+            if self.reading:
+                await ping()
+        return item
 
     @property
     def finished(self) -> bool:

@@ -8,10 +8,11 @@ on an `await` inside a cancelled task.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -30,7 +31,12 @@ MAX_DEPTH = 200
 """Arrays and objects within each other: more than any schema or message needs, few
 enough for everything that walks through them."""
 
+LARGE_BODY = 256 * 1024
+"""Bytes; to read a larger body and what is in it can take seconds."""
+
 JSON_TYPE = "application/json; charset=utf-8"
+
+Read = TypeVar("Read")
 
 Headers = Iterable[tuple[str, str]]
 
@@ -43,6 +49,8 @@ class Exchange:
     ) -> None:
         self.method: str = scope["method"]  # type: ignore[typeddict-item]
         self.path: str = scope["path"]
+        self.raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
+        """As it was asked for: the framework takes the last slash off the other."""
         self.record = record.of(scope)  # type: ignore[arg-type]
         self._query: bytes = scope.get("query_string", b"")
         self._max_body = max_body
@@ -94,6 +102,16 @@ class Exchange:
     async def json(self) -> Any:
         """The body as JSON of any kind. Raises ApiError 400 when it is none."""
         return parse(await self.body())
+
+    async def digest(self, work: Callable[[bytes], Read]) -> Read:
+        """What `work` makes of the body, done beside the event loop for a large one.
+
+        Everybody's streams run on that loop. Raises what `body` and `work` raise.
+        """
+        data = await self.body()
+        if len(data) > LARGE_BODY:
+            return await asyncio.to_thread(work, data)
+        return work(data)
 
     async def gone(self) -> None:
         """Return when the client has closed the connection. The body must be read."""

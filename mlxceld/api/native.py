@@ -19,7 +19,7 @@ from mlxceld.api.flow import (
     prompt_texts,
 )
 from mlxceld.api.http import Exchange
-from mlxceld.api.prompt import read_prompts
+from mlxceld.api.prompt import read_request
 from mlxceld.api.sse import EventStream
 from mlxceld.api.state import State
 from mlxceld.engine import messages as m
@@ -27,9 +27,7 @@ from mlxceld.engine import messages as m
 
 async def completion(state: State, exchange: Exchange) -> None:
     """Continue one prompt or several. Raises ApiError before anything was sent."""
-    body = await exchange.json_object()
-    model = state.ready().model
-    prompts = read_prompts(body, model.n_vocab, model.add_bos)
+    body, prompts = await read_request(state, exchange)
     job = await make_job(state, body, prompts)
     texts = await prompt_texts(state, job.prompts)
     with Flow(state, exchange, job) as flow:
@@ -53,12 +51,7 @@ async def _stream(
     stream = EventStream(exchange)
     wanted = job.ask.response_fields
     while not flow.finished:
-        item = await flow.next()
-        if item is None:
-            if flow.reading:
-                await stream.ping()
-            continue
-        answer, event = item
+        answer, event = await flow.heard(stream.ping)
         match event:
             case m.Progress() if job.ask.return_progress and not answer.n_decoded:
                 await stream.send(_progress(job, answer))

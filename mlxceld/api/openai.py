@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from mlxceld.api import native, shapes
-from mlxceld.api.chat import ChatPrompt, chat_job, chat_prompt
+from mlxceld.api.chat import ChatPrompt, chat_job, read_chat
 from mlxceld.api.flow import (
     Answer,
     Flow,
@@ -22,7 +22,7 @@ from mlxceld.api.flow import (
     prompt_texts,
 )
 from mlxceld.api.http import Exchange
-from mlxceld.api.prompt import read_prompts
+from mlxceld.api.prompt import read_request
 from mlxceld.api.sse import DONE, EventStream
 from mlxceld.api.state import State
 from mlxceld.chat.pieces import (
@@ -211,9 +211,7 @@ def _head(state: State) -> dict[str, Any]:
 
 async def completions(state: State, exchange: Exchange) -> None:
     """POST /v1/completions. Raises ApiError before anything was sent."""
-    body = await exchange.json_object()
-    model = state.ready().model
-    prompts = read_prompts(body, model.n_vocab, model.add_bos)
+    body, prompts = await read_request(state, exchange)
     job = await make_job(state, body, prompts)
     dialect = _Completions(_head(state), shapes.completion_id())
     await _run(state, exchange, job, dialect)
@@ -221,8 +219,7 @@ async def completions(state: State, exchange: Exchange) -> None:
 
 async def chat_completions(state: State, exchange: Exchange) -> None:
     """POST /v1/chat/completions. Raises ApiError before anything was sent."""
-    body = await exchange.json_object()
-    prompt = chat_prompt(state, body)
+    body, prompt = await read_chat(state, exchange)
     job = await chat_job(state, body, prompt)
     dialect = _Chat(_head(state), shapes.completion_id(), prompt)
     await _run(state, exchange, job, dialect)
@@ -287,12 +284,7 @@ async def _stream(exchange: Exchange, flow: Flow, job: Job, dialect: _Dialect) -
                 await stream.send(chunk)
 
     while not flow.finished:
-        item = await flow.next()
-        if item is None:
-            if flow.reading:
-                await stream.ping()
-            continue
-        answer, event = item
+        answer, event = await flow.heard(stream.ping)
         match event:
             case m.Progress() if ask.return_progress and not answer.n_decoded:
                 chunk = dialect.opening(answer) or dialect.part(answer, "")

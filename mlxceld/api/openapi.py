@@ -47,6 +47,13 @@ def _has(**fields: Schema) -> Schema:
     return {"type": "object", "properties": fields, "required": list(fields)}
 
 
+_EVENT: Schema = {
+    "type": "object",
+    "description": "One event of the stream; its data is JSON, or `[DONE]`",
+    "properties": {"event": _TEXT, "data": _TEXT},
+    "required": ["data"],
+}
+
 _USAGE = _has(prompt_tokens=_WHOLE, completion_tokens=_WHOLE, total_tokens=_WHOLE)
 
 _ANSWER = _has(
@@ -318,7 +325,7 @@ def _replies(method: str, known: Operation) -> Schema:
         if known.reply:
             content = {"application/json": {"schema": _called(known.reply)}}
         if known.streams:
-            content["text/event-stream"] = {"schema": _TEXT}
+            content["text/event-stream"] = {"schema": _EVENT}
         replies["200"] = {"description": "Done", "content": content}
     for status, words in _ERRORS.items():
         if method == "POST" or status not in (400, 413):

@@ -15,7 +15,7 @@ from mlxceld import __version__
 from mlxceld.api import metrics, shapes
 from mlxceld.api.errors import not_supported, unavailable
 from mlxceld.api.flow import ask_engine
-from mlxceld.api.http import Exchange
+from mlxceld.api.http import Exchange, parse_object
 from mlxceld.api.prompt import read_content, read_tokens
 from mlxceld.api.readers import flag
 from mlxceld.api.state import State
@@ -240,8 +240,10 @@ def _piece(piece: bytes) -> str | list[int]:
 
 
 async def detokenize(state: State, exchange: Exchange) -> None:
-    body = await exchange.json_object()
-    tokens = read_tokens(body, "tokens", state.limits().n_vocab)
+    n_vocab = state.limits().n_vocab
+    tokens = await exchange.digest(
+        lambda data: read_tokens(parse_object(data), "tokens", n_vocab)
+    )
     text = await ask_engine(state.client.detokenize(tokens)) if tokens else ""
     await exchange.send_json({"content": text})
 

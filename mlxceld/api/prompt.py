@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from mlxceld.api.errors import ApiError, bad_field, invalid, not_supported
+from mlxceld.api.http import Exchange, parse_object
+from mlxceld.api.state import State
 
 Pieces: TypeAlias = list[str | int]
 
@@ -36,6 +38,19 @@ def read_prompts(body: dict[str, Any], n_vocab: int, add_bos: bool) -> list[Piec
         if empty and not (add_bos and pieces):
             raise invalid(_EMPTY)
     return prompts
+
+
+async def read_request(
+    state: State, exchange: Exchange
+) -> tuple[dict[str, Any], list[Pieces]]:
+    """The body of an exchange and its prompts. Raises ApiError."""
+
+    def work(data: bytes) -> tuple[dict[str, Any], list[Pieces]]:
+        body = parse_object(data)
+        model = state.ready().model
+        return body, read_prompts(body, model.n_vocab, model.add_bos)
+
+    return await exchange.digest(work)
 
 
 def read_content(body: dict[str, Any], name: str, n_vocab: int) -> Pieces:

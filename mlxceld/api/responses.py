@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from mlxceld.api import shapes
-from mlxceld.api.chat import chat_job, chat_prompt
+from mlxceld.api.chat import chat_job, read_chat
 from mlxceld.api.errors import invalid, not_supported
 from mlxceld.api.fields import Ask
 from mlxceld.api.flow import Answer, Flow, mid_timings, progress
@@ -34,8 +34,7 @@ def read_request(body: dict[str, Any]) -> dict[str, Any]:
 
 async def respond(state: State, exchange: Exchange) -> None:
     """POST /v1/responses. Raises ApiError before anything was sent."""
-    body = read_request(await exchange.json_object())
-    prompt = chat_prompt(state, body)
+    body, prompt = await read_chat(state, exchange, read_request)
     job = await chat_job(state, body, prompt)
     speech = Speech(prompt.parser())
     response = _Response(shapes.identifier("resp_"), state.model_name)
@@ -104,12 +103,7 @@ class _Stream:
 
     async def run(self, flow: Flow) -> None:
         while not flow.finished:
-            item = await flow.next()
-            if item is None:
-                if flow.reading:
-                    await self._stream.ping()
-                continue
-            answer, happened = item
+            answer, happened = await flow.heard(self._stream.ping)
             match happened:
                 case m.Progress() if self._ask.return_progress:
                     await self._progress(answer)

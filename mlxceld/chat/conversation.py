@@ -142,5 +142,9 @@ def _calls(calls: Any, where: str) -> list[Any]:
                 arguments = json.loads(arguments)
             except ValueError:
                 pass
+            except RecursionError:
+                raise ConversationError(
+                    f"{where}: the arguments of a tool call are nested too deeply"
+                ) from None
         read.append({**call, "function": {**function, "arguments": arguments}})
     return read

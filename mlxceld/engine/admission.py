@@ -39,6 +39,19 @@ class Limits:
         )
 
 
+def too_long(request_id: int, n_prompt: int, n_ctx: int, about: str = "") -> Failed:
+    """The refusal of a prompt of `n_prompt` tokens, a number that `about` may limit."""
+    return Failed(
+        request_id,
+        400,
+        "exceed_context_size_error",
+        f"request ({about}{n_prompt} tokens) exceeds the available context size "
+        f"({n_ctx} tokens), try increasing it",
+        n_prompt_tokens=n_prompt,
+        n_ctx=n_ctx,
+    )
+
+
 def objection(
     message: Generate, prompt: list[int], plan: Plan, room: int
 ) -> Failed | None:
@@ -51,15 +64,7 @@ def objection(
     if not prompt:
         return Failed(request_id, 400, _CLIENT_ERROR, "Field 'prompt': it is empty")
     if n_prompt >= n_ctx:
-        return Failed(
-            request_id,
-            400,
-            "exceed_context_size_error",
-            f"request ({n_prompt} tokens) exceeds the available context size "
-            f"({n_ctx} tokens), try increasing it",
-            n_prompt_tokens=n_prompt,
-            n_ctx=n_ctx,
-        )
+        return too_long(request_id, n_prompt, n_ctx)
     if message.id_slot >= plan.slots:
         return Failed(
             request_id,

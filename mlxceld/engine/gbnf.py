@@ -68,7 +68,6 @@ class Ref:
 Node: TypeAlias = Chars | Seq | Alt | Repeat | Ref
 
 ANY = Chars(((0, _SURROGATES[0] - 1), (_SURROGATES[1] + 1, LAST)))
-EMPTY = Seq(())
 
 
 def parse(text: str) -> dict[str, Node]:

@@ -15,13 +15,8 @@ from typing import Any
 from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
 
 from mlxceld.engine import spm
-from mlxceld.engine.text import (
-    Text,
-    byte_level_piece,
-    end_ids,
-    spm_piece,
-    tokenizers_encoder,
-)
+from mlxceld.engine.text import Text, end_ids, tokenizers_encoder
+from mlxceld.engine.tokenbytes import byte_level_piece, spm_piece
 from mlxceld.problems import Problem, Refused
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"

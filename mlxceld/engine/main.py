@@ -70,7 +70,14 @@ def serve(sock: socket.socket, load: Loader) -> None:
     )
     link.send([m.Ready(engine.info, engine.plan), scheduler.snapshot()])
     grammars = engine.grammars or Grammars(engine.vocabulary, engine.info.n_vocab)
-    reader = Reader(link, engine.vocabulary, engine.info.n_vocab, grammars, inbox)
+    reader = Reader(
+        link,
+        engine.vocabulary,
+        engine.info.n_vocab,
+        grammars,
+        inbox,
+        engine.plan.slot_ctx,
+    )
     threading.Thread(target=reader.run, name="reader", daemon=True).start()
     heartbeat = min(HEARTBEAT_SECONDS, order.chunk_seconds)
     _loop(link, scheduler, engine.memory, inbox, out, heartbeat)

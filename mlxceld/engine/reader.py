@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from mlxceld.engine import messages as m
+from mlxceld.engine.admission import too_long
 from mlxceld.engine.budget import Budget
 from mlxceld.engine.faults import fault
 from mlxceld.engine.grammar import GrammarError, Grammars
@@ -30,6 +31,12 @@ from mlxceld.engine.text import Text
 
 LONG_TEXT = 50_000
 """Characters; a shorter text takes no longer than a decode step or two."""
+
+VAST_TEXT = 500_000
+"""Characters; whether a longer text can fit at all is seen before it is read whole."""
+
+MOST_TEXT = 4_000_000
+"""Characters that are tokenised for a client to see, which takes half a gigabyte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +62,13 @@ class Reader:
         n_vocab: int,
         grammars: Grammars,
         inbox: queue.SimpleQueue[Order],
+        n_ctx: int = 0,
     ) -> None:
-        """`n_vocab` are the tokens that the model has an embedding for."""
+        """`n_vocab` are the tokens that the model has an embedding for.
+
+        `n_ctx` are the most tokens of a request; 0 is no bound.
+        """
+        self._n_ctx = n_ctx
         self._link = link
         self._grammars = grammars
         self._text = text
@@ -110,7 +122,7 @@ class Reader:
         self, work: Callable[[Any], None], message: Any, content: Sequence[str | int]
     ) -> None:
         """Do what needs a text's tokens: here, or beside when the text is long."""
-        if sum(len(part) for part in content if isinstance(part, str)) > LONG_TEXT:
+        if _length(content) > LONG_TEXT:
             self._beside.submit(self._guard, work, message)
         else:
             self._guard(work, message)
@@ -125,12 +137,14 @@ class Reader:
             self._link.send([fault("reading a message", error), failed])
 
     def _prompt(self, message: m.Generate) -> None:
-        tokens = self._text.encode(message.prompt, add_special=message.add_special)
-        refusal = None
+        tokens: list[int] = []
         matcher = None
-        if not _valid(tokens, self._n_vocab):
-            refusal = _invalid(message.id, "Prompt contains invalid tokens")
-        elif message.grammar is not None:
+        refusal = self._vast(message)
+        if refusal is None:
+            tokens = self._text.encode(message.prompt, add_special=message.add_special)
+            if not _valid(tokens, self._n_vocab):
+                refusal = _invalid(message.id, "Prompt contains invalid tokens")
+        if refusal is None and message.grammar is not None:
             try:
                 matcher = self._grammars.compile(message.grammar)
             except GrammarError as error:
@@ -145,6 +159,15 @@ class Reader:
         if refusal is not None:
             self._link.send([refusal])
 
+    def _vast(self, message: m.Generate) -> m.Failed | None:
+        """The refusal of a very long text that can fit in no slot."""
+        if not self._n_ctx or _length(message.prompt) <= VAST_TEXT:
+            return None
+        least = self._text.exceeds(message.prompt, self._n_ctx)
+        if not least:
+            return None
+        return too_long(message.id, least, self._n_ctx, "more than ")
+
     def _budget(self, message: m.Generate) -> Budget | None:
         wanted = message.budget
         if wanted is None:
@@ -155,6 +178,10 @@ class Reader:
         return Budget(wanted, ending, partial(self._text.piece, special=True))
 
     def _tokenize(self, message: m.Tokenize) -> None:
+        if _length(message.content) > MOST_TEXT:
+            words = f"the text is longer than {MOST_TEXT} characters"
+            self._link.send([_invalid(message.id, words)])
+            return
         tokens = self._text.encode(
             message.content,
             add_special=message.add_special,
@@ -178,6 +205,11 @@ def die(why: str) -> NoReturn:
         sys.stderr.write(f"engine: {why}\n")
         sys.stderr.flush()
     os._exit(1)
+
+
+def _length(content: Sequence[str | int]) -> int:
+    """Characters of all texts."""
+    return sum(len(part) for part in content if isinstance(part, str))
 
 
 def _valid(tokens: Sequence[int], n_vocab: int) -> bool:

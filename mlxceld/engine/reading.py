@@ -6,13 +6,12 @@ need not be held back for it: when its own turn comes, that text is there to be 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeAlias
 
 from mlxceld.engine import prefixes
 from mlxceld.engine.messages import Progress, Up
 from mlxceld.engine.room import Room, decodes
-from mlxceld.engine.runner import Runner
 from mlxceld.engine.slot import Request, Slot
 from mlxceld.engine.totals import Tally
 
@@ -32,9 +31,7 @@ class Reading:
 
     def __init__(
         self,
-        slots: Sequence[Slot],
         room: Room,
-        runner: Runner,
         emit: Callable[[Up], None],
         tally: Tally,
         fail: Fail,
@@ -48,9 +45,9 @@ class Reading:
         `seconds` is the longest that this should take even when nobody else runs, 0
         for no bound: whoever watches the engine takes longer silence for a hang.
         """
-        self._slots = slots
         self._room = room
-        self._runner = runner
+        self._slots = room.slots
+        self._runner = room.runner
         self._emit = emit
         self._tally = tally
         self._fail = fail

@@ -46,9 +46,9 @@ class Room:
         self.evicted = 0
         """Idle slots that were cleared so far."""
         self.spans = Spans(plan.slots, plan.slot_ctx, plan.pool, shared=plan.shared)
-        self._plan = plan
-        self._slots = slots
-        self._runner = runner
+        self.plan = plan
+        self.slots = slots
+        self.runner = runner
         self._overflow = overflow
         self._keep = keep
 
@@ -69,8 +69,8 @@ class Room:
         False when clearing them would not be enough; then nothing has changed.
         """
         claims = self._claims()
-        if self._plan.shared:
-            evict = ledger.to_evict(self._slots, claims, slot, n, self._plan.pool)
+        if self.plan.shared:
+            evict = ledger.to_evict(self.slots, claims, slot, n, self.plan.pool)
             if evict is None:
                 return False
             for idle in evict:
@@ -78,12 +78,12 @@ class Room:
                 self.forget(idle)
                 self.evicted += 1
             claims = self._claims()
-        held = [other.n_held for other in self._slots]
+        held = [other.n_held for other in self.slots]
         moves = self.spans.reserve(slot.id, n, held, claims)
         if moves is None:
             raise RuntimeError(f"no room for {n} cells in slot {slot.id}")
         if moves:
-            self._runner.move(moves)
+            self.runner.move(moves)
         return True
 
     def forget(self, slot: Slot) -> None:
@@ -91,8 +91,8 @@ class Room:
         slot.n_held = 0
         slot.tokens = []
         self.spans.release(slot.id)
-        self._runner.forget(slot.id)
+        self.runner.forget(slot.id)
 
     def _claims(self) -> list[int]:
         """Cells that each slot has to keep: a decoding row needs one more at once."""
-        return [slot.n_held + decodes(slot) for slot in self._slots]
+        return [slot.n_held + decodes(slot) for slot in self.slots]

@@ -69,9 +69,7 @@ class Scheduler:
         self._room = Room(plan, self.slots, runner, self._overflow, self._keeper.keep)
         self._answers = Answers(vocabulary, emit, self.tally)
         self._reading = Reading(
-            self.slots,
             self._room,
-            runner,
             emit,
             self.tally,
             self._fail,
@@ -80,15 +78,7 @@ class Scheduler:
             seconds=self.limits.chunk_seconds,
         )
         self._actions = SlotActions(
-            plan,
-            self.slots,
-            runner,
-            self._room,
-            self._keeper,
-            files,
-            vocabulary.n_vocab,
-            emit,
-            self._touch,
+            self._room, self._keeper, files, vocabulary.n_vocab, emit, self._touch
         )
         self._in_flight: tuple[Pending, list[Seat]] | None = None
         self._serial = 0

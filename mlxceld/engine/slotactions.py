@@ -7,15 +7,14 @@ A restore that fails leaves the slot empty.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from mlxceld.engine import ledger
 from mlxceld.engine.keeper import Keeper
 from mlxceld.engine.messages import Failed, SlotAction, SlotDone, Up
 from mlxceld.engine.room import Room
-from mlxceld.engine.runner import Runner, Saved, TextFiles, Unusable
+from mlxceld.engine.runner import Saved, TextFiles, Unusable
 from mlxceld.engine.slot import Slot
-from mlxceld.plan import Plan
 
 
 class SlotActions:
@@ -23,9 +22,6 @@ class SlotActions:
 
     def __init__(
         self,
-        plan: Plan,
-        slots: Sequence[Slot],
-        runner: Runner,
         room: Room,
         keeper: Keeper,
         files: TextFiles | None,
@@ -34,10 +30,10 @@ class SlotActions:
         touch: Callable[[Slot], None],
     ) -> None:
         """`touch` makes a slot the most recently used one."""
-        self._plan = plan
-        self._slots = slots
-        self._runner = runner
         self._room = room
+        self._plan = room.plan
+        self._slots = room.slots
+        self._runner = room.runner
         self._keeper = keeper
         self._files = files
         self._n_vocab = n_vocab

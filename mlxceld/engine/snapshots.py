@@ -11,18 +11,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import math
 import os
 import secrets
-import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import mlx.core as mx
-import numpy as np
-from mlx.utils import tree_unflatten
 from mlx_lm.models.cache import (
     ArraysCache,
     CacheList,
@@ -35,22 +30,11 @@ from mlx_lm.models.cache import (
 from mlxceld.engine.batch import SavedText
 from mlxceld.engine.caches import CacheMap, Layout
 from mlxceld.engine.pool import GROUP, LayerShape, Storage
+from mlxceld.engine.promptfile import NOT_OURS, Tensor, read_header, read_states
 from mlxceld.engine.runner import Saved, Unusable
 
 _FORMAT = "mlxceld 1"
 
-_TYPES: dict[str, tuple[Any, Any]] = {
-    "F16": (np.float16, None),
-    "BF16": (np.uint16, mx.bfloat16),
-    "F32": (np.float32, None),
-    "I32": (np.int32, None),
-    "U32": (np.uint32, None),
-    "BOOL": (np.bool_, None),
-}
-"""Types of a file: numpy's, and what MLX makes of it where numpy has none."""
-
-_NOT_OURS = "the file was not written by this server"
-_CUT = "the file is cut or damaged"
 _STRANGE = "the file does not hold what the caches of this model look like"
 
 _SAMPLE, _SAMPLES = 4096, 16
@@ -106,13 +90,13 @@ class Snapshots:
             fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
             with os.fdopen(fd, "rb") as file:
                 nbytes = os.fstat(fd).st_size
-                tensors, metadata = _header(file, nbytes)
+                tensors, metadata = read_header(file, nbytes)
                 tokens = self._tokens(metadata, most)
                 if not tokens:
                     return [], None, nbytes
                 self._refuse_excess(tensors, len(tokens))
                 arrays = {key: one.read(file) for key, one in tensors.items()}
-            states = _states(arrays, metadata)
+            states = read_states(arrays, metadata)
             return tokens, self._saved(states, metadata[1], len(tokens)), nbytes
         except Unusable:
             raise
@@ -124,7 +108,7 @@ class Snapshots:
             # Whatever a stranger's file makes Python stumble over.
             raise Unusable(_STRANGE) from None
 
-    def _refuse_excess(self, tensors: Mapping[str, _Tensor], n: int) -> None:
+    def _refuse_excess(self, tensors: Mapping[str, Tensor], n: int) -> None:
         """Refuse a file that would take more memory than `n` tokens of this model."""
         most = n * self._map.bytes_per_token + self._map.fixed_bytes_per_slot
         scalars = 1024 * len(self._map.layouts)
@@ -136,11 +120,11 @@ class Snapshots:
         try:
             said = metadata[0]
             if said["format"] != _FORMAT:
-                raise Unusable(_NOT_OURS)
+                raise Unusable(NOT_OURS)
             tokens = json.loads(said["tokens"])
             identity = {key: said[key] for key in self._identity}
         except (LookupError, TypeError, ValueError, RecursionError):
-            raise Unusable(_NOT_OURS) from None
+            raise Unusable(NOT_OURS) from None
         if identity["model"] != self._identity["model"]:
             raise Unusable("the file was saved with another model")
         if identity["caches"] != self._identity["caches"]:
@@ -334,68 +318,6 @@ def _looks(arrays: Sequence[Any]) -> list[Any]:
 
 def _listed(side: Any) -> list[mx.array]:
     return [side] if isinstance(side, mx.array) else list(side)
-
-
-@dataclass(frozen=True, slots=True)
-class _Tensor:
-    """Where an array lies in a file: bytes `begin` to `end` of it."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    begin: int
-    end: int
-
-    def read(self, file: BinaryIO) -> mx.array:
-        kind, seen_as = _TYPES[self.dtype]
-        file.seek(self.begin)
-        data = file.read(self.end - self.begin)
-        array = mx.array(np.frombuffer(data, dtype=kind).reshape(self.shape))
-        return array if seen_as is None else array.view(seen_as)
-
-
-def _header(file: BinaryIO, size: int) -> tuple[dict[str, _Tensor], list[Any]]:
-    """Tensors by name, and mlx-lm's metadata: what was said, classes, scalars.
-
-    Raises `Unusable` for what is no whole safetensors file of `size` bytes.
-    """
-    tensors = {}
-    try:
-        (length,) = struct.unpack("<Q", file.read(8))
-        if length > size - 8:
-            raise Unusable(_CUT)
-        header = json.loads(file.read(length))
-        flat = header.pop("__metadata__")
-        for key in (*header, *flat):
-            # mlx's trees make lists as long as the largest index says.
-            if any(part.isdigit() and len(part) > 5 for part in key.split(".")):
-                raise Unusable(_NOT_OURS)
-        for key, one in header.items():
-            begin, end = (8 + length + int(offset) for offset in one["data_offsets"])
-            shape = tuple(int(axis) for axis in one["shape"])
-            itemsize = np.dtype(_TYPES[one["dtype"]][0]).itemsize
-            if not 8 + length <= begin <= end <= size or min(shape, default=0) < 0:
-                raise Unusable(_CUT)
-            if end - begin != math.prod(shape) * itemsize:
-                raise Unusable(_CUT)
-            tensors[key] = _Tensor(one["dtype"], shape, begin, end)
-        return tensors, list(tree_unflatten(list(flat.items())))
-    except (struct.error, LookupError, TypeError, ValueError, AttributeError):
-        raise Unusable(_NOT_OURS) from None
-    except RecursionError:
-        raise Unusable(_NOT_OURS) from None
-
-
-def _states(arrays: dict[str, Any], metadata: Sequence[Any]) -> list[Any]:
-    """The state of each cache, as mlx-lm's `load_prompt_cache` puts it together."""
-    readers: dict[str, Callable[[mx.array], Any]] = {
-        "scalar": lambda array: array.item(),
-        "string": lambda array: "".join(map(chr, array.tolist())),
-        "none": lambda _: None,
-    }
-    for key, kind in metadata[2][1:]:
-        arrays[key] = readers[kind](arrays[key])
-    states: list[Any] = tree_unflatten(list(arrays.items()))
-    return states
 
 
 def _sync(folder: str) -> None:

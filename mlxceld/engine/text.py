@@ -8,11 +8,11 @@ what a request needs to remember lives in its `Detokenizer` and `StopScanner`.
 from __future__ import annotations
 
 import codecs
-import json
-import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+
+from mlxceld.engine.tokenbytes import token_pieces
 
 Encoder = Callable[[str, bool], list[int]]
 """Tokens of a text; the flag says whether special tokens are recognised in it."""
@@ -52,8 +52,6 @@ END_OF_GENERATION = frozenset(
 )
 """Token texts that end a generation wherever a vocabulary has them, as llama-server
 decides it: ends of turns and texts, and the padding and file borders of code models."""
-
-_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 class Text:
@@ -182,6 +180,25 @@ class Text:
                 tokens.append(bos)
             tokens += ids
         return tokens
+
+    def exceeds(self, content: Sequence[str | int], most: int) -> int:
+        """More than `most` where a long content has more tokens, else 0; a bound.
+
+        Read in parts and no further than it takes: what could never be used is not
+        worth the gigabytes of having it whole. A cut moves the count by a few tokens,
+        so that what is near to `most` counts as less.
+        """
+        least = 0
+        for part in content:
+            if isinstance(part, int):
+                least += 1
+                continue
+            for begin in range(0, len(part), _AT_ONCE):
+                text = part[begin : begin + _AT_ONCE]
+                least += max(0, len(self._encoder(text, True)) - _CUT)
+                if least > most:
+                    return least
+        return 0
 
     def piece(self, token: int, special: bool = False) -> bytes:
         """The bytes of one token.
@@ -315,47 +332,15 @@ def end_ids(known: Mapping[str, int], named: Iterable[int]) -> frozenset[int]:
     return frozenset(ends)
 
 
-def byte_alphabet() -> dict[str, int]:
-    """The characters that stand for bytes in byte-level BPE, as GPT-2 defined them:
-    printable Latin-1 stands for itself, the other bytes for U+0100 onwards."""
-    plain = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    rest = [byte for byte in range(256) if byte not in plain]
-    table = {chr(byte): byte for byte in plain}
-    return table | {chr(256 + i): byte for i, byte in enumerate(rest)}
+_AT_ONCE = 250_000
+"""Characters of a very long text that are counted at once."""
 
+_CUT = 16
+"""Tokens by which a cut through a text may change their number."""
 
-_ALPHABET = byte_alphabet()
-
-
-def byte_level_piece(token: str) -> bytes:
-    """Bytes of a token of byte-level BPE; text outside the alphabet is itself."""
-    try:
-        return bytes(_ALPHABET[c] for c in token)
-    except KeyError:
-        return token.encode("utf-8", "surrogateescape")
-
-
-def spm_piece(token: str) -> bytes:
-    """Bytes of a SentencePiece token: `<0x0A>` is a byte, U+2581 a space."""
-    if match := _BYTE_TOKEN.fullmatch(token):
-        return bytes([int(match[1], 16)])
-    return token.replace("\u2581", " ").encode("utf-8", "surrogateescape")
-
-
-def token_pieces(tokenizer: Any) -> list[bytes]:
-    """Bytes of every token of a `tokenizers.Tokenizer`, by id; holes are empty."""
-    vocabulary: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
-    scheme = _scheme(tokenizer)
-    pieces = [b""] * (max(vocabulary.values(), default=-1) + 1)
-    for token, index in vocabulary.items():
-        if scheme is None:
-            text = tokenizer.decode([index], skip_special_tokens=False)
-            pieces[index] = text.encode()
-        else:
-            pieces[index] = scheme(token)
-    for index, token in tokenizer.get_added_tokens_decoder().items():
-        pieces[index] = token.content.encode()
-    return pieces
+_LONG = 1000
+"""Characters from which on a batch of one is faster: it leaves out where each token
+lies, and lets other threads run meanwhile, however long the text is."""
 
 
 def tokenizers_encoder(tokenizer: Any) -> Encoder:
@@ -378,27 +363,13 @@ def tokenizers_encoder(tokenizer: Any) -> Encoder:
                     copy.encode_special_tokens = True
                     literal.append(copy)
             chosen = literal[0]
-        return list(chosen.encode(text, add_special_tokens=False).ids)
+        if len(text) > _LONG:
+            (found,) = chosen.encode_batch_fast([text], add_special_tokens=False)
+        else:
+            found = chosen.encode(text, add_special_tokens=False)
+        return list(found.ids)
 
     return encode
-
-
-def _scheme(tokenizer: Any) -> Callable[[str], bytes] | None:
-    """How this tokenizer writes bytes as text; None when only it can tell."""
-    if tokenizer.decoder is None:
-        return None
-    state = json.loads(tokenizer.decoder.__getstate__())
-    decoders = [state, *state.get("decoders", [])]
-    kinds = {decoder.get("type") for decoder in decoders}
-    if "ByteLevel" in kinds:
-        return byte_level_piece
-    replaces_space = any(
-        decoder.get("type") == "Replace" and decoder.get("content") == " "
-        for decoder in decoders
-    )
-    if replaces_space or kinds & {"ByteFallback", "Metaspace"}:
-        return spm_piece
-    return None
 
 
 def _bos(backend: Any, named: Any) -> tuple[int | None, bool]:

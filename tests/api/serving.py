@@ -17,6 +17,7 @@ import httpx
 import uvicorn
 
 from mlxceld.api.app import build_app
+from mlxceld.api.gate import Gate
 from mlxceld.api.http import MAX_HEADER
 from mlxceld.engine import messages as m
 from mlxceld.engine.care import Care
@@ -42,6 +43,7 @@ class Served:
     http: httpx.Client
     client: EngineClient
     loop: asyncio.AbstractEventLoop
+    app: Gate
 
     def post(self, path: str, body: Any, **more: Any) -> httpx.Response:
         return self.http.post(path, json=body, **more)
@@ -94,6 +96,7 @@ def serve(
     queue_size: int = 128,
     care: Care | None = None,
     wait: bool = True,
+    port: int = 0,
 ) -> Iterator[Served]:
     """Run engine and server until the block ends. `wait`: not before it is ready."""
     load = m.Load(
@@ -109,12 +112,13 @@ def serve(
         return asyncio.run_coroutine_threadsafe(work, loop).result(30)
 
     client = EngineClient(load, fake.command(script), care=care)
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = socket.create_server(("127.0.0.1", port))
     # Accepted sockets inherit it. Without it, replies in two writes wait 40 ms for an
     # acknowledgement.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    app = build_app(settings, client)
     config = uvicorn.Config(
-        build_app(settings, client),
+        app,
         log_config=None,
         lifespan="on",
         access_log=False,
@@ -138,7 +142,7 @@ def serve(
         if wait:
             run(client.wait_ready())
         with httpx.Client(base_url=url, timeout=30) as http:
-            yield Served(url, http, client, loop)
+            yield Served(url, http, client, loop, app)
     finally:
         server.should_exit = True
         server.force_exit = True

@@ -104,7 +104,7 @@ def test_a_fault_of_ours_is_500_without_its_words(
     def fail(*_args: Any, **_more: Any) -> Any:
         raise KeyError("P-123 secret")
 
-    monkeypatch.setattr("mlxceld.api.native.read_prompts", fail)
+    monkeypatch.setattr("mlxceld.api.native.read_request", fail)
     reply = served.post("/completion", {"prompt": "a"})
     assert reply.status_code == 500
     assert reply.json()["error"]["type"] == "server_error"

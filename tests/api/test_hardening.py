@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import httpx
@@ -71,28 +74,34 @@ def test_the_depth_that_is_taken_ends_at_two_hundred(served: Served) -> None:
     assert status(201) == 400
 
 
-def test_a_body_above_the_limit_is_413_before_it_is_read() -> None:
-    with serve(settings=with_server(max_body_size=1000)) as served:
-        fits = served.post("/completion", {"prompt": "a" * 900, "n_predict": 1})
-        assert fits.status_code == 200
-        reply = served.post("/completion", {"prompt": "a" * 1000})
-        assert reply.status_code == 413
-        assert reply.json()["error"] == {
-            "code": 413,
-            "message": "the request body is larger than 1000 bytes",
-            "type": "invalid_request_error",
-        }
-        # Told by its length alone: none of it is sent.
-        head = b"POST /completion HTTP/1.1\r\nConnection: close\r\n" + HOST
-        status, _ = answer_to(served, head + b"Content-Length: 99999999\r\n\r\n")
-        assert status == 413
+@pytest.fixture(scope="module")
+def strict() -> Iterator[Served]:
+    """A server that takes bodies of 1000 bytes, and one name more."""
+    settings = with_server(max_body_size=1000, allowed_hosts=("llm.lan",))
+    with serve(settings=settings) as running:
+        yield running
 
 
-def test_a_body_without_a_length_is_cut_at_the_limit() -> None:
-    with serve(settings=with_server(max_body_size=1000)) as served:
-        chunks = (b" " * 100 for _ in range(20))
-        reply = served.http.post("/completion", content=chunks)
-        assert reply.status_code == 413
+def test_a_body_above_the_limit_is_413_before_it_is_read(strict: Served) -> None:
+    fits = strict.post("/completion", {"prompt": "a" * 900, "n_predict": 1})
+    assert fits.status_code == 200
+    reply = strict.post("/completion", {"prompt": "a" * 1000})
+    assert reply.status_code == 413
+    assert reply.json()["error"] == {
+        "code": 413,
+        "message": "the request body is larger than 1000 bytes",
+        "type": "invalid_request_error",
+    }
+    # Told by its length alone: none of it is sent.
+    head = b"POST /completion HTTP/1.1\r\nConnection: close\r\n" + HOST
+    status, _ = answer_to(strict, head + b"Content-Length: 99999999\r\n\r\n")
+    assert status == 413
+
+
+def test_a_body_without_a_length_is_cut_at_the_limit(strict: Served) -> None:
+    chunks = (b" " * 100 for _ in range(20))
+    reply = strict.http.post("/completion", content=chunks)
+    assert reply.status_code == 413
 
 
 @pytest.mark.parametrize("n", [100_000, 1_000_000])
@@ -144,11 +153,9 @@ def test_a_foreign_host_is_403_and_our_names_pass(served: Served) -> None:
     assert served.get("/health", headers={"host": "evil.test"}).status_code == 403
 
 
-def test_a_host_is_allowed_by_name_or_by_a_key() -> None:
-    named = with_server(allowed_hosts=("llm.lan",))
-    with serve(settings=named) as served:
-        assert served.get("/props", headers={"host": "llm.lan:80"}).status_code == 200
-        assert served.get("/props", headers={"host": "evil.test"}).status_code == 403
+def test_a_host_is_allowed_by_name_or_by_a_key(strict: Served) -> None:
+    assert strict.get("/props", headers={"host": "llm.lan:80"}).status_code == 200
+    assert strict.get("/props", headers={"host": "evil.test"}).status_code == 403
     with serve(settings=with_server(api_key=("k",))) as served:
         headers = {"host": "evil.test", "authorization": "Bearer k"}
         assert served.get("/props", headers=headers).status_code == 200
@@ -213,6 +220,14 @@ def test_a_reader_that_lags_too_far_behind_loses_its_slot(
         assert b'"code":408,"message":"the answer was read too slowly"' in text
 
 
+@pytest.fixture(scope="module")
+def impatient() -> Iterator[Served]:
+    """A server that waits one second for a client; a token takes 50 ms."""
+    slow = fake.Script(step_seconds=0.05)
+    with serve(slow, settings=with_server(timeout=1)) as running:
+        yield running
+
+
 @pytest.mark.parametrize(
     "begun",
     [
@@ -221,23 +236,118 @@ def test_a_reader_that_lags_too_far_behind_loses_its_slot(
         b"POST /completion HTTP/1.1\r\n" + HOST + b"Content-Length: 10\r\n\r\n{",
     ],
 )
-def test_a_request_that_stops_half_way_is_ended(begun: bytes) -> None:
-    with (
-        serve(settings=with_server(timeout=1)) as served,
-        connected(served) as sock,
-    ):
+def test_a_request_that_stops_half_way_is_ended(
+    impatient: Served, begun: bytes
+) -> None:
+    with connected(impatient) as sock:
         sock.sendall(begun)
         began = time.monotonic()
         with contextlib.suppress(ConnectionResetError):
             assert sock.recv(1) == b""
         assert 0.5 < time.monotonic() - began < 8
-        assert served.get("/health").status_code == 200
+        assert impatient.get("/health").status_code == 200
 
 
-def test_an_answer_that_takes_longer_than_the_patience_is_no_stall() -> None:
-    slow = fake.Script(step_seconds=0.05)
-    with serve(slow, settings=with_server(timeout=1)) as served:
-        reply = served.post("/completion", {"prompt": "hi", "n_predict": 40})
-        assert reply.json()["tokens_predicted"] == 40
-        asked = {"prompt": "hi", "n_predict": 40}
-        assert len(served.events("/completion", asked)) == 41
+def test_an_answer_that_takes_longer_than_the_patience_is_no_stall(
+    impatient: Served,
+) -> None:
+    asked = {"prompt": "hi", "n_predict": 30}
+    reply = impatient.post("/completion", asked)
+    assert reply.json()["tokens_predicted"] == 30
+    assert len(impatient.events("/completion", asked)) == 31
+
+
+def test_arguments_of_calls_that_are_nested_without_end_are_400(served: Served) -> None:
+    deep = "[" * 100_000
+    call = {"type": "function", "function": {"name": "f", "arguments": deep}}
+    talk = [
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "user", "content": ""},
+    ]
+    items = [
+        {"type": "function_call", "call_id": "1", "name": "f", "arguments": deep},
+        {"role": "user", "content": "a"},
+    ]
+    for path, body in (
+        ("/v1/chat/completions", {"messages": talk}),
+        ("/apply-template", {"messages": talk}),
+        ("/v1/responses", {"input": items}),
+    ):
+        reply = served.post(path, body)
+        assert reply.status_code == 400
+        assert "too deeply" in reply.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("name", ["chat.chat_prompt", "prompt.read_prompts"])
+def test_a_large_body_is_read_beside_the_streams_of_others(
+    served: Served, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    whole = import_module(f"mlxceld.api.{name.split('.')[0]}")
+    read = getattr(whole, name.split(".")[1])
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(*given: Any) -> Any:
+        begun.set()
+        assert go_on.wait(10)
+        return read(*given)
+
+    monkeypatch.setattr(f"mlxceld.api.{name}", slow)
+    text = "a" * 300_000
+    talk = [{"role": "user", "content": text}]
+    chats = name.startswith("chat")
+    path = "/v1/chat/completions" if chats else "/completion"
+    body = {"messages": talk, "prompt": text, "n_predict": 1}
+    with ThreadPoolExecutor(1) as pool:
+        reply = pool.submit(served.post, path, body)
+        assert begun.wait(10)
+        try:
+            assert served.get("/health").status_code == 200
+        finally:
+            go_on.set()
+        assert reply.result().status_code == 200
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        b"/%70rops",
+        b"//props",
+        b"/./props",
+        b"/health/../props",
+        b"/props;/health",
+        b"/props?/health",
+        b"/health%00",
+        b"/health%2f..%2fprops",
+        b"http://127.0.0.1/props",
+        b"/slots/0?action=erase",
+    ],
+)
+def test_no_spelling_of_a_path_gets_past_the_key(closed: Served, target: bytes) -> None:
+    upgrade = b"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    for more in (b"", upgrade, b"Authorization: Bearer \xff\r\n", _TWO):
+        head = b"GET " + target + b" HTTP/1.1\r\nConnection: close\r\n" + HOST
+        status, body = answer_to(closed, head + more + b"\r\n")
+        assert status == 401
+        assert error_of(body)["type"] == "authentication_error"
+
+
+_TWO = b"Authorization: Bearer k\r\nAuthorization: Bearer wrong\r\n"
+
+
+@pytest.fixture(scope="module")
+def closed() -> Iterator[Served]:
+    with serve(settings=with_server(api_key=("k",))) as running:
+        yield running
+
+
+def test_a_request_cannot_hide_another_in_its_body(served: Served) -> None:
+    """With both a length and chunks the chunks count; what follows is no request."""
+    hidden = b"GET /props HTTP/1.1\r\n\r\n"
+    head = b"POST /tokenize HTTP/1.1\r\n" + HOST
+    both = b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    status, rest = answer_to(served, head + both + hidden)
+    assert status == 400
+    assert b"total_slots" not in rest
+    for coding in (b"gzip, chunked", b"chunked, identity"):
+        odd = head + b"Transfer-Encoding: " + coding + b"\r\n\r\n0\r\n\r\n"
+        assert answer_to(served, odd)[0] == 400

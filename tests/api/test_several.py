@@ -115,3 +115,16 @@ def test_one_failing_answer_fails_the_request(served: Served) -> None:
     reply = served.post("/completion", {"prompt": "boom now", "n": 2})
     assert reply.status_code == 500
     served.until(served.idle)
+
+
+def test_more_answers_than_could_ever_wait_are_refused_at_once(served: Served) -> None:
+    """Four slots and a queue of 128."""
+    assert len(served.post("/completion", {"prompt": ["fox"] * 100}).json()) == 100
+    for asked in (
+        {"prompt": ["fox"] * 133},
+        {"prompt": ["fox"] * 34, "n": 4},
+        {"prompt": ["fox"] * 20_000, "stream": True},
+    ):
+        reply = served.post("/completion", asked)
+        assert reply.status_code == 400
+        assert "at most 132 answers" in reply.json()["error"]["message"]

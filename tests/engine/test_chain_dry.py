@@ -53,7 +53,7 @@ def test_tokens_that_would_go_on_with_a_repetition(
     assert chain.repeats(text, len(text), allowed) == found
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     text=st.lists(st.integers(0, 2), max_size=24),
     limit=st.integers(0, 24),

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import queue
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,13 +19,11 @@ import pytest
 
 from mlxceld.engine import messages as m
 from mlxceld.engine.engine import Engine
-from mlxceld.engine.grammar import Grammars
 from mlxceld.engine.main import serve
-from mlxceld.engine.reader import LONG_TEXT, Order, Reader
 from mlxceld.plan import Wish
 from mlxceld.problems import Problem, Refused, Unreachable
 from tests.engine.processes import ROOT
-from tests.fake import Script, command, loader
+from tests.fake import Script, command
 
 Kind = TypeVar("Kind")
 
@@ -302,55 +298,3 @@ def test_signals_are_the_fronts_to_decide_about() -> None:
             os.kill(wire.process.pid, number)
         wire.send(generate(1, "a", n_predict=2))
         assert isinstance(wire.answer(1), m.Done)
-
-
-class _Said:
-    """A link that only remembers what was sent."""
-
-    def __init__(self) -> None:
-        self.sent: list[m.Up] = []
-
-    def send(self, messages: list[m.Up]) -> None:
-        self.sent += messages
-
-
-def test_a_token_without_an_embedding_never_reaches_the_model() -> None:
-    engine = loader(Script())(LOAD, lambda loading: None)
-    inbox: queue.SimpleQueue[Order] = queue.SimpleQueue()
-    link: Any = _Said()
-    reader = Reader(link, engine.vocabulary, 3, Grammars(engine.vocabulary, 3), inbox)
-    for request, tokens in ((1, [2]), (2, [3])):
-        reader.sort(m.Generate(request, list(tokens), m.Sampling()))
-    assert inbox.get_nowait().tokens == [2]
-    assert inbox.empty()
-    (failed,) = link.sent
-    assert isinstance(failed, m.Failed)
-    assert (failed.id, failed.code) == (2, 400)
-
-
-def test_a_long_text_holds_up_neither_short_ones_nor_cancels() -> None:
-    """While the long text is tokenised, a short prompt and a cancel go through."""
-    engine = loader(Script())(LOAD, lambda loading: None)
-    words, inbox = engine.vocabulary, queue.SimpleQueue[Order]()
-    go_on = threading.Event()
-    encode = words.encode
-
-    def slow(content: Any, **how: Any) -> list[int]:
-        if len(content[0]) > LONG_TEXT:
-            assert go_on.wait(10)
-        return encode(content, **how)
-
-    words.encode = slow  # type: ignore[method-assign]
-    link: Any = _Said()
-    reader = Reader(link, words, 1000, Grammars(words, 1000), inbox)
-    for request, text in ((1, "a " * LONG_TEXT), (2, "b " * LONG_TEXT), (3, "c d")):
-        reader.sort(m.Generate(request, [text], m.Sampling()))
-    reader.sort(m.Cancel(1))
-    short = inbox.get(timeout=5)
-    assert (short.message.id, len(short.tokens)) == (3, 2)
-    assert inbox.empty()
-    go_on.set()
-    long = inbox.get(timeout=20)
-    assert (long.message.id, len(long.tokens)) == (2, LONG_TEXT)
-    assert inbox.empty()
-    assert link.sent == []

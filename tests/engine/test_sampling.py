@@ -186,7 +186,7 @@ def _rows(draw: Any) -> tuple[list[float], Row]:
     return draw(_logits), row
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(row=_rows())
 def test_a_row_gets_the_token_of_the_reference(row: tuple[list[float], Row]) -> None:
     logits, line = row
@@ -194,7 +194,7 @@ def test_a_row_gets_the_token_of_the_reference(row: tuple[list[float], Row]) -> 
     assert sample([row])[0] in acceptable(logits, s, line)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(rows=st.lists(_rows(), min_size=2, max_size=5))
 def test_a_rows_token_does_not_depend_on_its_neighbours(
     rows: list[tuple[list[float], Row]],

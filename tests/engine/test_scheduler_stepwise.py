@@ -242,3 +242,59 @@ def test_stepwise_rows_that_had_to_give_way_answer_as_if_alone(
     for request, expected in asked:
         assert isinstance(b.done(request), Done)
         assert b.tokens(request) == expected
+
+
+class _Read(Ready):
+    """A step that says when it was read."""
+
+    def __init__(self, tokens: list[int], log: list[str]) -> None:
+        super().__init__(tokens)
+        self._log = log
+
+    def read(self) -> list[int]:
+        self._log.append("read")
+        return super().read()
+
+
+class Logged(Masked):
+    """Writes down when steps are queued and read."""
+
+    def __init__(self, cells: int, log: list[str]) -> None:
+        super().__init__(cells, pipelined=True)
+        self._log = log
+
+    def step(self, rows: Sequence[Row]) -> Ready:
+        self._log.append("queued")
+        return _Read(super().step(rows).tokens, self._log)
+
+
+class Noted(Residues):
+    """A grammar that writes down when its masks are made."""
+
+    def __init__(self, n: int, log: list[str]) -> None:
+        super().__init__(n)
+        self._log = log
+
+    def mask(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        self._log.append("mask")
+        return super().mask()
+
+    def accept(self, token: int) -> bool:
+        self.seen.append(token)
+        return True
+
+
+def test_masks_are_made_while_the_device_has_a_step_to_do() -> None:
+    """Free rows wait for no mask: a step is queued and not yet read at each of them."""
+    log: list[str] = []
+    plan = split(3, 64)
+    b = Bench(plan, runner=Logged(plan.pool, log))
+    free = b.ask([1, 2, 3], n_predict=30, sampling=FREE)
+    b.turn(4)
+    match(b, [4, 5, 6], Noted(8, log))
+    b.run()
+    masks = [n for n, what in enumerate(log) if what == "mask"]
+    assert len(masks) == 8
+    for n in masks:
+        assert log[:n].count("queued") == log[:n].count("read") + 1
+    assert len(b.tokens(free)) == 30

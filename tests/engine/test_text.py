@@ -11,14 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
 
-from mlxceld.engine.text import (
-    Detokenizer,
-    StopScanner,
-    Text,
-    byte_level_piece,
-    end_ids,
-    spm_piece,
-)
+from mlxceld.engine.text import Detokenizer, StopScanner, Text, end_ids
 from tests import tiny
 
 FOX = ["The ", "quick br", "own f", "ox ju", "mps"]
@@ -243,9 +236,26 @@ def test_end_of_a_message_is_not_the_end_of_an_answer_in_channel_formats() -> No
     assert end_ids({"<|end|>": 1}, []) == {1}
 
 
-def test_pieces_of_both_kinds_of_vocabulary() -> None:
-    assert byte_level_piece("Ġworld") == b" world"
-    assert byte_level_piece("Ã©Ċ") == "é\n".encode()
-    assert byte_level_piece("媽") == "媽".encode()
-    assert spm_piece("▁the▁end") == b" the end"
-    assert spm_piece("<0x0A>") == b"\n"
+def test_a_long_text_has_the_tokens_of_its_parts(text: Text) -> None:
+    """Long texts take another way through the tokenizer."""
+    part = text.encode([" hello world é 🙂"], add_special=False)
+    assert text.encode([" hello world é 🙂" * 500], add_special=False) == part * 500
+    ends = text.encode(["<|im_end|>"], add_special=False, parse_special=False)
+    whole = text.encode(["<|im_end|>" * 200], add_special=False, parse_special=False)
+    assert tiny.IM_END not in whole
+    assert text.decode(whole) == text.decode(ends) * 200
+
+
+def test_whether_a_very_long_text_fits_is_seen_at_its_beginning(text: Text) -> None:
+    read: list[int] = []
+
+    def encoder(part: str, parse_special: bool) -> list[int]:
+        read.append(len(part))
+        return [0] * (len(part) // 5)
+
+    counted = Text([b"abcde"], encoder)
+    # Parts of 250,000 characters: 50,000 tokens each, 16 of them given for the cut.
+    assert counted.exceeds(["x" * 10_000_000], 60_000) == 99_968
+    assert read == [250_000, 250_000]
+    assert counted.exceeds(["x" * 500_000], 99_968) == 0
+    assert counted.exceeds([1, 2, "x" * 500_000, 3], 99_969) == 99_970
