@@ -1,8 +1,8 @@
 # Everything a developer does here, from a fresh clone: `make help`.
 #
 # Each step leaves a stamp, so that a second run starts in seconds. Nothing is installed
-# outside this folder, except OpenBLAS and readers of man pages on Debian (see
-# etc/dev/openblas.sh and etc/dev/mantools.sh).
+# outside this folder, except OpenBLAS and programs that the tests run on Debian (see
+# openblas.sh and testtools.sh in etc/dev).
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -38,7 +38,7 @@ demo: $(VENV)/ready-$(BACKEND) $(MODEL) ## Serve a real model on 127.0.0.1:8080 
 
 test: lint $(MODEL) ## Run the linters and all tests (ARGS="...": for pytest)
 	@$(if $(filter cpu,$(BACKEND)),etc/dev/openblas.sh)
-	@etc/dev/mantools.sh
+	@etc/dev/testtools.sh
 	$(BIN)/python -m pytest $(ARGS)
 
 lint: $(VENV)/ready-test-$(BACKEND) ## Check style, types and generated files
