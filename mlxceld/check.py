@@ -55,9 +55,7 @@ def report(resolved: Resolved) -> Report:
     return Report((*lines, "the configuration is good"))
 
 
-def check_folders(
-    settings: Settings, environ: Mapping[str, str] | None = None
-) -> None:
+def check_folders(settings: Settings, environ: Mapping[str, str] | None = None) -> None:
     """Raises `Refused` for folders and files of the settings that cannot be used.
 
     `environ` may name a folder of credentials; it is that of the process by default.

@@ -92,6 +92,15 @@ def _number_in(file: Path) -> Iterator[int]:
         yield int(text)
 
 
+def _bytes_of(word: str, bare: int = 1) -> int | None:
+    """The bytes that a size means; `bare` is the unit of a number without one."""
+    size = _SIZE.fullmatch(word)
+    if size is None or size[2].lower() not in _UNITS or len(word) > 30:
+        return None
+    number, unit = size[1], _UNITS[size[2].lower()] if size[2] else bare
+    return int(float(number) * unit) if "." in number else int(number) * unit
+
+
 @dataclass(frozen=True, slots=True)
 class Memory(Kind):
     """An amount of memory: bytes, a share of the physical memory, or `auto`.
@@ -118,12 +127,8 @@ class Memory(Kind):
             if not 0 < float(share[1]) <= 100:
                 raise BadValue(found_text(text), "a share above 0 % and up to 100 %")
             return f"{share[1]}%"
-        size = _SIZE.fullmatch(word)
-        if size is None or size[2].lower() not in _UNITS or len(word) > 30:
-            raise BadValue(found_text(text), self.wanted)
-        number, unit = size[1], _UNITS[size[2].lower()]
-        count = int(float(number) * unit) if "." in number else int(number) * unit
-        if not 0 < count < 2**63:
+        count = _bytes_of(word)
+        if count is None or not 0 < count < 2**63:
             raise BadValue(found_text(text), self.wanted)
         return count
 
@@ -192,12 +197,9 @@ class RamSize(Kind):
         word = text.strip()
         if word == "-1":
             return -1
-        size = _SIZE.fullmatch(word)
-        if size is None or size[2].lower() not in _UNITS or len(word) > 30:
-            raise BadValue(found_text(text), self.wanted)
-        number, unit = size[1], _UNITS[size[2].lower()] if size[2] else 1 << 20
-        count = int(float(number) * unit) if "." in number else int(number) * unit
-        if count >= 2**63 or ("." in number and not size[2]):
+        count = _bytes_of(word, bare=1 << 20)
+        no_whole = "." in word and word[-1:].isdigit()
+        if count is None or count >= 2**63 or no_whole:
             raise BadValue(found_text(text), self.wanted)
         return count // 1024 * 1024
 

@@ -1,14 +1,15 @@
 """The option table: every option of the daemon, once.
 
-Flags, environment variables, TOML keys, the typed settings, help texts and whatever
-is generated later are all read from `OPTIONS`; nothing about an option is written
-anywhere else.
+Flags, environment variables, TOML keys, the typed settings, help texts, man pages and
+all other generated files are read from `OPTIONS`; nothing about an option is written
+anywhere else but its Korean texts (`documents/korean`).
 
 To add an option:
 1. Add one `Option(...)` below, beside its neighbours: the order of the table is the
    order of every document. Give it a `short` line without a full stop and a `long`
    text that says what it does, not what its name says.
-2. Run `make generate` (it writes `settings.py`).
+2. Add its Korean texts and run `make generate` (it says where they belong, and writes
+   `settings.py` and the documents).
 3. Use it: `settings.<table>.<name>`. Add a line to the changelog.
 Names of flags and variables that llama-server has too must mean the same here.
 To rename an option, put the old key into `renamed_from`; never reuse an old key.
@@ -1237,10 +1238,10 @@ OPTIONS: tuple[Option, ...] = (
         default=True,
         category="server",
         short="Serve the monitor page at `/`",
-        long="A page that shows the slots, the pool, memory and the state of the engine "
-        "while they change, and sends prompts side by side. It shows no prompts and "
-        "answers of others, and loads nothing from elsewhere. Where keys are set it "
-        "asks for one and keeps it in memory only.",
+        long="A page that shows the slots, the pool, memory and the state of the "
+        "engine while they change, and sends prompts side by side. It shows no "
+        "prompts and answers of others, and loads nothing from elsewhere. Where keys "
+        "are set it asks for one and keeps it in memory only.",
         reload="live",
     ),
     Option(

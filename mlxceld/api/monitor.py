@@ -56,7 +56,6 @@ SAFE = (
     ),
     ("x-content-type-options", "nosniff"),
     ("referrer-policy", "no-referrer"),
-    ("cross-origin-opener-policy", "same-origin"),
     ("cross-origin-resource-policy", "same-origin"),
 )
 """Headers of everything that the page consists of. Nothing runs that is not a file of
@@ -77,7 +76,7 @@ async def root(state: State, exchange: Exchange) -> None:
     if not state.settings.server.ui or not wants_page(exchange.headers):
         await ops.root(state, exchange)
         return
-    if not exchange.path.endswith("/"):
+    if not exchange.raw_path.endswith(b"/"):
         # The names in the page are relative to its folder.
         where = exchange.path.rpartition("/")[2] + "/"
         await exchange.send_bytes(b"", "text/plain", 308, [("location", where)])

@@ -12,7 +12,6 @@ from mlxceld import config, logs
 from mlxceld.engine import client
 from mlxceld.service import lifecycle, startup
 from mlxceld.settings import EngineSettings, ServerSettings, Settings
-from tests import fake
 
 
 def main() -> int:
@@ -31,9 +30,14 @@ def main() -> int:
     if argv is not None:
         settings = config.resolve(argv, environ).settings
     logs.set_up("debug" if argv is None else settings.logging.level, "json")
-    command = wanted.get("command") or fake.command(
-        fake.Script(**wanted.get("script", {}))
-    )
+    # As `fake.command`, whose module would bring what only the engine needs.
+    scripted = [
+        sys.executable,
+        "-m",
+        "tests.fake",
+        json.dumps(wanted.get("script", {})),
+    ]
+    command = wanted.get("command") or scripted
     client._FIRST_BACKOFF = wanted.get("backoff", client._FIRST_BACKOFF)
     client._LONGEST_BACKOFF = wanted.get("backoff", client._LONGEST_BACKOFF)
     load = startup.load_message(settings)
