@@ -70,7 +70,7 @@ def carry(request: Request) -> list[Done]:
     works = []
     for one in found:
         neighbours = sum(other.files[:1] == one.files[:1] for other in every)
-        works.append(_work(one, request, since, neighbours))
+        works.append(_work(one, request, since, max(neighbours, one.commands)))
     _refuse_collisions(works)
     return [_done(work, request) for work in works]
 
@@ -183,7 +183,7 @@ def _work(found: Found, request: Request, since: str, count: int) -> Work:
     if geometry is not None:
         migration = converted(geometry)
     named = request.to not in (None, STDIN)
-    config = _target(found, request, count)
+    config = target(found, request.to, count)
     return prepare(
         migration,
         config=config,
@@ -198,13 +198,11 @@ def _work(found: Found, request: Request, since: str, count: int) -> Work:
 
 def _server(found: Found, request: Request) -> tuple[str, ...]:
     """The words that start the daemon."""
-    if request.server:
-        return (request.server,)
     if found.kind == "toml":
         return ("mlxcel-server",)
     import shutil  # brings every compression with it
 
-    return units.default_server(found, shutil.which("mlxcel-server"))
+    return units.server_words(found, request.server, shutil.which("mlxcel-server"))
 
 
 def _geometry(request: Request, migration: Migration) -> Geometry | None:
@@ -227,12 +225,15 @@ def _geometry(request: Request, migration: Migration) -> Geometry | None:
     )
 
 
-def _target(found: Found, request: Request, count: int) -> Path | None:
-    """Where the configuration goes: as asked, into the old file, or beside it."""
-    if request.to == STDIN:
+def target(found: Found, to: str | None, count: int) -> Path | None:
+    """Where the configuration goes: as asked, into the old file, or beside it.
+
+    For a unit of a package that is the folder of the daemon's own configuration.
+    """
+    if to == STDIN:
         return None
-    if request.to is not None:
-        return Path(request.to)
+    if to is not None:
+        return Path(to)
     if (name := config_of(found)) is not None:
         return Path(os.path.join(found.folder, os.path.expanduser(name)))
     if not found.files or found.files[0] in ("", sources.SHOWN):
@@ -244,7 +245,10 @@ def _target(found: Found, request: Request, count: int) -> Path | None:
     if count > 1:
         name = found.name.removeprefix(source.name)
         stem = f"{stem}-{re.sub(r'[^a-zA-Z0-9_.:@]+', '-', name).strip('-')}"
-    return source.with_name(f"{stem.rstrip('-')}.toml")
+    name = f"{stem.rstrip('-')}.toml"
+    if found.kind == "systemd" and units.is_packaged(source):
+        return Path("/etc/mlxcel", name)
+    return source.with_name(name)
 
 
 # ---- writing ----

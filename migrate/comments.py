@@ -33,15 +33,14 @@ class Comment:
 
 def comments(text: str) -> list[Comment]:
     """The comments of a valid TOML text, in their order, without blanks at the end."""
-    return [
-        Comment(
-            token["comment"].rstrip(),
-            token.start(),
-            text.count("\n", 0, token.start()) + 1,
-        )
-        for token in _TOKEN.finditer(text)
-        if token["comment"] is not None
-    ]
+    found: list[Comment] = []
+    line, counted = 1, 0
+    for token in _TOKEN.finditer(text):
+        if token["comment"] is not None:
+            line += text.count("\n", counted, token.start())
+            counted = token.start()
+            found.append(Comment(token["comment"].rstrip(), counted, line))
+    return found
 
 
 def lost(old: str, new: str) -> list[Comment]:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from mlxceld.flips import happened
+from mlxceld.flips import FLIPS, happened
 from mlxceld.kinds import Value
 from mlxceld.layers import Layer
 from mlxceld.options import BY_KEY, OPTIONS, Option
@@ -26,8 +26,10 @@ from .migration import Line, Migration, Outcome
 from .plans import REFUSED, flipped, plan_of, same_plan, wish_of
 from .saying import PLAN_KEYS, Meaning
 
-KEEPS = "keeps the meaning that the set-up has today"
-ADOPTS = "the new meaning"
+_MODE = next(flip for flip in FLIPS if flip.option == "engine.mode")
+KEEPS = f"the meaning from before version {_MODE.version}: {_MODE.before}"
+ADOPTS = f"the meaning from version {_MODE.version} on: {_MODE.after}"
+"""What stands beside the mode, for those who read the file in a year as well."""
 
 
 def convert(
@@ -68,20 +70,6 @@ def needs_change(migration: Migration) -> bool:
         changed = any(line.fate == "changed" for line in migration.lines)
         return bool(migration.pinned or migration.removed or changed)
     return True
-
-
-def written_variables(migration: Migration) -> tuple[str, ...]:
-    """Variables whose options are in the new file, in the order of the source.
-
-    They win over a file. Who starts the daemon with the file has to unset them.
-    """
-    names = {
-        name: option.key
-        for option in OPTIONS
-        for name in (*option.env, *option.negated_env, option.own_env)
-    }
-    seen = dict.fromkeys(variable.name for variable in migration.found.environment)
-    return tuple(name for name in seen if names.get(name) in migration.values)
 
 
 def _check_version(as_of: str, problems: list[Problem]) -> None:
@@ -242,10 +230,7 @@ class _Conversion:
             return ""
         if not self.silent.flips:
             return ""
-        for flip in happened(self.as_of):
-            if flip.option == "engine.mode":
-                return flip.new.strip('"')
-        return ""
+        return _MODE.new.strip('"') if _MODE in happened(self.as_of) else ""
 
     def unknown_program(self, values: Mapping[str, Value]) -> None:
         """Whose words they are is not told: fine, unless it makes a difference."""

@@ -142,7 +142,10 @@ def _said(entry: Entry, *, secret: bool = False) -> str:
     value = entry.value
     if isinstance(value, bool):
         return f"{entry.key} = {str(value).lower()}"
-    text = toml_text(value) if isinstance(value, str) else str(value)
+    try:
+        text = toml_text(value) if isinstance(value, str) else str(value)
+    except ValueError:
+        text = "..."  # Python writes no more than 4300 digits of a number.
     return f"{entry.key} = {short(text)}"
 
 

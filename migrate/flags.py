@@ -146,7 +146,7 @@ def _shown(words: Sequence[Word]) -> Iterator[str]:
     flag, equals, text = words[0].text.partition("=")
     hidden = bool(SECRET.search(flag))
     if equals:
-        yield f"{flag}={'***' if hidden else short(text)}"
+        yield f"{short(flag)}={'***' if hidden else short(text)}"
     else:
         yield short(flag)
     for word in words[1:]:

@@ -110,3 +110,9 @@ class Found:
 
     Empty where the source does not tell; such names are then left for review.
     """
+    is_container: bool = False
+    """Whether it runs inside a container, where files have other names."""
+    commands: int = 1
+    """How many commands its unit runs; a drop-in would replace them all."""
+    user: str = ""
+    """Who runs it (`User=`, `UserName`); empty where that is who starts it."""

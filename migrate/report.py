@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mlxceld.flips import Flip, happened
 from mlxceld.plan import Plan, size
 from mlxceld.problems import Problem
 
@@ -66,7 +67,7 @@ def as_json(done: Sequence[Done], status: int, *, as_of: str = "") -> str:
         "format": FORMAT,
         "status": status,
         "as_of": as_of or None,
-        "setups": [_setup(one) for one in done],
+        "setups": [_setup(one, as_of) for one in done],
         "problems": [],
     }
     return json.dumps(report, indent=2, ensure_ascii=False) + "\n"
@@ -99,6 +100,11 @@ def _facts(one: Done, as_of: str) -> Iterator[str]:
     yield _title(migration)
     yield ""
     yield from _table(migration, as_of)
+    for flip in _flips(migration, as_of):
+        yield (
+            f"  the flip: where {flip.option} is not set, {flip.before}; from version "
+            f"{flip.version} on {flip.after}"
+        )
     yield from _listed("what changes:", migration.changes)
     yield from _listed("what was said, and what became of it:", _fates(migration))
     review = [
@@ -126,6 +132,8 @@ def _deeds(one: Done, piped: bool) -> Iterator[str]:
             yield from diff(change).splitlines()
     if work.refused:
         yield f"nothing is written in place, because {work.refused}"
+        if not work.changes and not piped:
+            yield "what is certain goes to a file of its own with `--to FILE`"
     elif piped or one.written:
         return
     elif work.changes:
@@ -161,6 +169,11 @@ def _table(migration: Migration, as_of: str) -> Iterator[str]:
             cells = "".join(f"  {row[i]:>{widths[i]}}" for i in range(1, 5))
             yield f"{left}{cells}  {row[5]}".rstrip()
     yield from refused
+
+
+def _flips(migration: Migration, as_of: str) -> tuple[Flip, ...]:
+    """The flips that this set-up would notice."""
+    return happened(as_of) if migration.today != migration.flipped else ()
 
 
 def _outcomes(migration: Migration, as_of: str) -> Iterator[tuple[str, Outcome]]:
@@ -211,7 +224,7 @@ def _written(written: Written) -> str:
 # ---- for programs ----
 
 
-def _setup(one: Done) -> dict[str, Any]:
+def _setup(one: Done, as_of: str) -> dict[str, Any]:
     work = one.work
     migration = work.migration
     found = migration.found
@@ -225,6 +238,7 @@ def _setup(one: Done) -> dict[str, Any]:
         "today": _outcome(migration.today),
         "after_flip": _outcome(migration.flipped),
         "after_migration": _outcome(migration.migrated),
+        "flips": [flip.id for flip in _flips(migration, as_of)],
         "changes": list(migration.changes),
         "lines": [_line(line) for line in migration.lines],
         "remarks": [

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 
 from mlxceld.foreign import Arity
 
@@ -51,13 +51,11 @@ def bytes_as_size(text: str) -> str:
     mlx_lm.server takes decimal units (`2GB` is 2 x 10^9). Not a size: the text itself,
     for the option to refuse.
     """
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([MG]?)B?", text.strip(), re.I)
+    size = r"([0-9]{1,24}(?:\.[0-9]{1,24})?) *([MG]?)B?"
+    found = re.fullmatch(size, text.strip(), re.I)
     if found is None:
         return text
-    try:
-        count = Decimal(found[1]) * {"": 1, "M": 10**6, "G": 10**9}[found[2].upper()]
-    except InvalidOperation:
-        return text
+    count = Decimal(found[1]) * {"": 1, "M": 10**6, "G": 10**9}[found[2].upper()]
     return f"{int(count) // 1024}K"
 
 

@@ -6,6 +6,7 @@ environment of a service stays there. Nothing that is shown has any of them in i
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,20 +39,15 @@ def without(
     """
     found = migration.found
     values = dict(values)
-    names = {variable.name for variable in found.environment}
     in_file = {entry.key for entry in found.entries}
     file: KeyFile | None = None
     advice: list[str] = []
     for key in [key for key in values if BY_KEY[key].secret and key not in in_file]:
         option = BY_KEY[key]
         texts = _texts(values.pop(key))
-        variables = [v for v in (*option.env, option.own_env) if v in names]
         if not texts:
             continue
-        # A flag wins over a variable, so the variable is not what counts then.
-        if variables and not _values_of(found, option.flags):
-            advice.append(f"{variables[0]} stays in the environment of the service")
-        elif key == "server.api_key" and "server.api_key_file" not in values:
+        if key == "server.api_key" and "server.api_key_file" not in values:
             if config is None:
                 advice.append(
                     "the API key is not copied: put it into a file that only the "
@@ -61,10 +57,14 @@ def without(
             path = config.absolute().with_name(config.name + KEY_FILE)
             values["server.api_key_file"] = str(path)
             file = KeyFile(path, "".join(f"{key}\n" for key in texts).encode())
+            if found.user:
+                advice.append(
+                    f"{found.user} runs the server and has to read the keys: "
+                    f"{shlex.join(['chown', found.user, str(path)])}"
+                )
         else:
-            advice.append(
-                f"{key} is not copied: give it to the daemon in {option.own_env}"
-            )
+            variable = option.own_env if key == "server.api_key" else option.env[0]
+            advice.append(f"{key} is not copied: give it to the daemon in {variable}")
     order = [option.key for option in OPTIONS]
     ordered = {key: values[key] for key in sorted(values, key=order.index)}
     return ordered, file, advice
@@ -89,12 +89,12 @@ def texts(migration: Migration) -> list[str]:
     for entry in found.entries:
         if entry.key in keys:
             texts.update(_texts(entry.value))
-    texts.update(_values_of(found, [flag for o in hidden for flag in o.flags]))
+    texts.update(values_of(found, [flag for o in hidden for flag in o.flags]))
     texts |= {part.strip() for text in texts for part in text.split(",")}
     return sorted((text for text in texts if text.strip()), key=len, reverse=True)
 
 
-def _values_of(found: Found, flags: Sequence[str]) -> list[str]:
+def values_of(found: Found, flags: Sequence[str]) -> list[str]:
     """What the command line says behind any of these flags."""
     words = [word.text for word in found.words]
     values = []
@@ -117,7 +117,7 @@ def moved(migration: Migration) -> list[str]:
     deaf = found.program == "mlx_lm.server"
     gone: set[str] = set()
     for option in OPTIONS:
-        if not option.secret or deaf or _values_of(found, option.flags):
+        if not option.secret or deaf or values_of(found, option.flags):
             gone.update((*option.env, *option.negated_env, option.own_env))
     if deaf:
         gone.discard("HF_TOKEN")

@@ -16,6 +16,7 @@ from .found import Variable
 from .reader import Reader
 from .rules import Rule
 from .saying import SECRET, Saying, short
+from .secrets import values_of
 
 _PREFIXES = ("LLAMA_", "MLXCEL", "OLLAMA_")
 
@@ -65,7 +66,7 @@ class Variables(Reader):
         deaf = program == "mlx_lm.server" and name not in ("HF_TOKEN",)
         if deaf or (ours and program not in (None, "mlxcel-server")):
             known = name in names or name in foreign
-            why = f"{program} does not read it" if known else "no option of a server"
+            why = f"{program} does not read it" if known else "sets no option itself"
             self.add(replace(saying, fate="ignored", why=why))
         elif name == CONFIG_VARIABLE:
             self.config(saying)
@@ -73,8 +74,7 @@ class Variables(Reader):
             option, rank, negated = names[name]
             saying = replace(saying, rank=rank)
             if option.secret:
-                why = "it stays in the environment, where the daemon reads it"
-                self.add(replace(saying, why=why))
+                self.secret(option, saying)
             elif negated:
                 self.negated(option, text, saying)
             else:
@@ -90,7 +90,16 @@ class Variables(Reader):
             why = f"unknown, has no effect{'; ' if near else ''}{near}"
             self.add(replace(saying, fate="ignored", why=why))
         else:
-            self.add(replace(saying, fate="ignored", why="no option of a server"))
+            self.add(replace(saying, fate="ignored", why="sets no option itself"))
+
+    def secret(self, option: Option, saying: Saying) -> None:
+        """Add a secret: where no flag hides it, it stays where it is."""
+        if values_of(self.found, option.flags):
+            why = f"`{option.flags[0]} ***` counts instead"
+            self.add(replace(saying, fate="ignored", why=why))
+        else:
+            why = "it stays in the environment, where the daemon reads it"
+            self.add(replace(saying, why=why))
 
     def rules(self) -> dict[str, Rule]:
         """The variables that mean something to this program alone."""

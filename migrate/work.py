@@ -81,6 +81,8 @@ def prepare(
     if found.kind == "toml":
         return _in_place(migration, config, named, original)
     refused = "something needs review" if migration.review else ""
+    # A unit that starts a container names files that only the container has.
+    in_place = alone and not found.is_container
     if not needed and not wanted:
         return Work(migration, config, refused=refused)
     whole = whole_names(migration.values, found.folder)
@@ -104,7 +106,7 @@ def prepare(
             changes.append(_change(config, old, text.encode(), hidden))
     if refused:
         changes = changes if named else []
-    elif config is not None and alone:
+    elif config is not None and in_place:
         for change in _unit_changes(migration, config.absolute(), server, hidden):
             changes.append(change)
             if found.kind == "launchd" and change.old is not None:
@@ -112,10 +114,17 @@ def prepare(
                 gone += tuple(f"{change.path}: {comment}" for comment in comments)
     if config is not None:
         moved = secrets.moved(migration)
-        if found.kind in ("systemd", "launchd") and alone:
-            advice += units.left_behind(found)
+        if found.kind in ("systemd", "launchd") and in_place:
+            advice += units.left_behind(found, server)
         else:
-            advice += units.suggestion(found, server, config.absolute(), moved)
+            advice += units.suggestion(
+                found,
+                server,
+                config.absolute(),
+                moved,
+                keys=None if keys is None else keys.path,
+                listens="server.host" in values,
+            )
     return Work(
         migration,
         config,

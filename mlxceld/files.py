@@ -20,7 +20,7 @@ from mlxceld.layers import Found, Layer, Origin, Said, bad_value
 from mlxceld.near import did_you_mean
 from mlxceld.options import BY_KEY, OLD_KEYS, OPTIONS, TABLES
 from mlxceld.problems import Problem
-from mlxceld.toml_lines import error_place, key_lines
+from mlxceld.toml_lines import endless_line, error_place, key_lines
 
 VERSION = 2
 """The version of the file format."""
@@ -45,6 +45,10 @@ def read_file(path: Path, layer: Layer, found: Found, by: str = "") -> None:
         return
     except RecursionError:
         found.problems.append(Problem("not valid TOML: nested too deeply", str(path)))
+        return
+    except ValueError:
+        where = f"{path}:{endless_line(text)}"
+        found.problems.append(Problem("not valid TOML: an endless number", where))
         return
     _File(path, layer, text, found).read(tables)
 

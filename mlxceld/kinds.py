@@ -58,7 +58,10 @@ def found_toml(value: object) -> str:
     if isinstance(value, bool):
         return f"the boolean `{str(value).lower()}`"
     if isinstance(value, int):
-        return f"the integer `{value}`"
+        # Python writes no more than 4300 digits.
+        return (
+            f"the integer `{value}`" if abs(value) < 1 << 999 else "an endless integer"
+        )
     if isinstance(value, float):
         return f"the float `{value}`"
     if isinstance(value, str):

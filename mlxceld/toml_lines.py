@@ -100,6 +100,12 @@ def _add(places: dict[KeyPath, Lines], path: KeyPath, lines: Lines) -> None:
     places.setdefault(path, lines)
 
 
+def endless_line(text: str) -> int:
+    """The line of a number with more digits than Python reads, or 1."""
+    found = re.search("[0-9_]{4000}", text)
+    return text.count("\n", 0, found.start()) + 1 if found else 1
+
+
 def error_place(error: tomllib.TOMLDecodeError, text: str) -> tuple[int, int, str]:
     """Line, column and bare message of a syntax error of `text`.
 

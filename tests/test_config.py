@@ -361,6 +361,8 @@ def test_underscores_in_toml_numbers_are_fine(setup: Setup) -> None:
         (b"[engine]\nctx_size = 08192\n", 2, "in `ctx_size = 08192`"),
         (b"[engine]\nparallel = 1\nparallel = 2\n", 3, "in `parallel = 2`"),
         (b"[engine]\nparallel =\n", 2, "not valid TOML"),
+        (b"[engine]\nctx_size = " + b"9" * 5000, 2, "an endless number"),
+        (b"[engine]\nctx_size = 0x" + b"f" * 5000, 2, "an endless integer"),
         (b"[engine]\n[engine]\n", 2, "not valid TOML"),
         (b"# a\n# \xff\n", 2, "not UTF-8"),
     ],

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxceld.geometry import Shape, read_geometry, work_bytes
+from mlxceld.geometry import read_geometry, work_bytes
 from mlxceld.problems import Refused
+from mlxceld.shape import Shape
 from tests import ggufwriter, tiny
 
 

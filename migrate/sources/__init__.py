@@ -7,6 +7,7 @@ script it starts), and hands the texts to the reader of their kind. Nothing is r
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from mlxceld.problems import Problem, Refused
 
 from ..found import Found, Kind, Variable
 from .detect import detect
+from .words import other_language
 
 SHOWN = "standard input"
 """What stands for the name of a file where the content came in by a pipe."""
@@ -22,12 +24,17 @@ SHOWN = "standard input"
 LARGEST = 4 << 20
 """The most bytes of a file that is read: no set-up comes near it."""
 
-_SYSTEM_FOLDERS = (
+PACKAGE_FOLDERS = (
+    "/lib/systemd/system",
     "/usr/lib/systemd/system",
     "/usr/local/lib/systemd/system",
-    "/run/systemd/system",
-    "/etc/systemd/system",
 )
+"""Where packages put units."""
+
+ADMIN_FOLDER = "/etc/systemd/system"
+"""Where the admin of a machine puts units and drop-ins."""
+
+_SYSTEM_FOLDERS = (*PACKAGE_FOLDERS, "/run/systemd/system", ADMIN_FOLDER)
 
 
 def read(
@@ -39,9 +46,14 @@ def read(
     environment in which the server starts.
     """
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            # A pipe is empty when it is read again, to be edited.
+            hint = "give what is no file on standard input, and `-` as its name"
+            raise Refused([Problem("is not a regular file", path, hint)])
         data = _bytes(path)
     except OSError as error:
-        raise Refused([Problem(error.strerror or str(error), path)]) from None
+        what = (error.strerror or str(error)).lower()
+        raise Refused([Problem(f"cannot be read: {what}", path)]) from None
     if data is None:
         raise Refused([Problem(f"larger than {LARGEST >> 20} MiB, no set-up", path)])
     return read_data(data, path, kind=kind, env_files=env_files)
@@ -80,6 +92,10 @@ def _read(
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise Refused([Problem("not in UTF-8", f"{shown}:{line}")]) from None
+    language = other_language(path, text) if kind in ("script", "command") else ""
+    if language:
+        what = f"it is written for {language}; only shells like `sh` are read"
+        raise Refused([Problem(what, shown, "give the command itself, after `--`")])
     return _read_text(kind, text, path, shown, variables, files)
 
 

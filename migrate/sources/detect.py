@@ -72,7 +72,7 @@ def _by_content(text: str) -> Kind | None:
 def _is_toml(text: str) -> bool:
     try:
         return bool(tomllib.loads(text))
-    except tomllib.TOMLDecodeError:
+    except ValueError:
         return False
 
 

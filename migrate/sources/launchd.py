@@ -142,8 +142,11 @@ def read(
     label = values.get("Label")
     name = label if isinstance(label, str) else file
     folder = values.get("WorkingDirectory", "/")
+    said = values.get("UserName")
+    user = said if isinstance(said, str) and said != "root" else ""
+    folder = folder if isinstance(folder, str) else ""
     return [
-        replace(one, folder=one.folder or (folder if isinstance(folder, str) else ""))
+        replace(one, folder=one.folder or folder, user=user)
         for one in (found("launchd", name, start, file) for start in starts)
     ]
 

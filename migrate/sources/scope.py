@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from ..found import Remark
+from ..found import Remark, Word
 from .expand import State, Value, assignment, expand, expand_one
 from .shell import RawWord
 
@@ -72,6 +72,15 @@ class Scope:
                 exports = exports or "x" in raw.bare
             elif exports and raw.bare:
                 self.state.exported[raw.bare] = None
+            else:
+                self._may_set(command, expand(raw, self.state))
+
+    def _may_set(self, command: str, words: list[Word]) -> None:
+        """`export $(...)`: names and values that only a run of the script knows."""
+        for word in words:
+            if word.doubt:
+                what = f"`{command}` may set options here: {word.doubt}"
+                self.state.remarks.append(Remark(what, word.place, review=True))
 
     def set(self, raw: list[RawWord]) -> None:
         """`set -a`, and `set --` with other arguments."""

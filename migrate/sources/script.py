@@ -27,6 +27,7 @@ def found(
         remarks=(*remarks, *start.remarks),
         files=tuple(files),
         folder=start.folder,
+        is_container=start.is_container,
     )
 
 

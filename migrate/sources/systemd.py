@@ -196,7 +196,14 @@ def read(
             one = found("systemd", unit.name + number, start, file, remarks)
             read_files = dict.fromkeys((*unit.files, *around.files, *one.files))
             folder = one.folder or ("" if start.is_container else _folder(unit))
-            result.append(replace(one, files=tuple(read_files), folder=folder))
+            one = replace(
+                one,
+                files=tuple(read_files),
+                folder=folder,
+                commands=len(lines),
+                user=_user(unit),
+            )
+            result.append(one)
     return result
 
 
@@ -207,6 +214,13 @@ def _folder(unit: Unit) -> str:
         return "" if unit.is_user else "/"
     word = specified(Word(setting.value.removeprefix("-"), setting.place), unit)
     return "" if word.doubt or word.text.startswith("~") else word.text
+
+
+def _user(unit: Unit) -> str:
+    """`User=`, where that is not root."""
+    setting = unit.last("Service", "User")
+    word = specified(Word(setting.value, setting.place), unit) if setting else None
+    return "" if word is None or word.text in ("root", "0") else word.text
 
 
 def _general(unit: Unit) -> list[Remark]:

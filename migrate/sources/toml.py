@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 
 from mlxceld.problems import Problem, Refused
-from mlxceld.toml_lines import error_place, key_lines
+from mlxceld.toml_lines import endless_line, error_place, key_lines
 
 from ..found import Entry, Found, Place
 
@@ -24,6 +24,9 @@ def read(text: str, file: str) -> list[Found]:
         raise Refused([Problem(f"no valid TOML: {message}", f"{file}:{line}")]) from (
             None
         )
+    except ValueError:
+        what = "no valid TOML: an endless number"
+        raise Refused([Problem(what, f"{file}:{endless_line(text)}")]) from None
     lines = key_lines(text)
     entries: list[Entry] = []
     for key, value in values.items():

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from ..found import Place, Remark, Word
+from ..found import Place, Word
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,9 @@ def _unescaped(text: str, at: int) -> tuple[str, int]:
     if char in _SIMPLE:
         return _SIMPLE[char], 1
     if match := _NUMERIC.match(text, at):
-        return chr(int(match[match.lastindex or 0], 16)), len(match[0])
+        code = int(match[match.lastindex or 0], 16)
+        if 0 < code < 0xD800 or 0xDFFF < code < 0x110000:
+            return chr(code), len(match[0])
     if match := re.compile(r"[0-3][0-7]{2}").match(text, at):
         return chr(int(match[0], 8)), 3
     return "\\" + char, 1
@@ -225,7 +227,6 @@ class Expansion:
     lookup: Callable[[str], Word | None]
     missing: str = ""
     """Why a variable that is not found may have a value after all."""
-    notes: list[Remark] = field(default_factory=list)
 
     def words(self, words: Iterable[Word]) -> list[Word]:
         """As `ExecStart=` does: `$NAME` alone is split, `${NAME}` is not.

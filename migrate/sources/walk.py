@@ -26,6 +26,7 @@ from .words import (
     is_shell,
     looks_like_arguments,
     no_files,
+    other_language,
     unknown_program,
     unwrap,
 )
@@ -34,6 +35,12 @@ _DEEPEST, _MOST = 8, 200
 """How deep functions may call each other, and how often, so that it ends."""
 
 _DECLARES = frozenset({"export", "declare", "typeset", "readonly", "local"})
+
+
+_HARMLESS = re.compile(
+    r"brew shellenv|shell\.\w+ hook|ssh-agent|direnv hook|mise activate|pyenv init"
+)
+"""What is often given to `eval`, and sets no option of a server."""
 
 
 @dataclass(slots=True)
@@ -182,8 +189,11 @@ class Walk(Scope):
         doubts = tuple(
             Remark(f"`eval`: {word.doubt}", word.place, review=True)
             for word in fields
-            if word.doubt
+            if word.doubt and not _HARMLESS.search(word.text)
         )
+        if len(self.starts) == before:
+            # Nothing is started by it; what it sets may be for what comes later.
+            self.state.remarks += doubts
         self.starts[before:] = [
             replace(start, remarks=(*start.remarks, *doubts))
             for start in self.starts[before:]
@@ -320,6 +330,8 @@ def _script(
         return []
     name, text = _beside(words[0].text, file, files)
     if text is None or (text[:1] != "#" and not name.endswith("sh")):
+        return []
+    if other_language(name, text):
         return []
     walk = walk_of(name, environment, tuple(words[1:]), files, level - 1)
     walk.read.append(name)

@@ -126,6 +126,19 @@ _MODULES: Mapping[str, Program] = {
 }
 
 _PYTHON = re.compile(r"(python|pypy)[0-9.]*(\.exe)?$")
+_OTHERS: Mapping[str, str] = {
+    "bat": "cmd.exe",
+    "cmd": "cmd.exe",
+    "csh": "csh",
+    "fish": "fish",
+    "js": "node",
+    "pl": "perl",
+    "ps1": "PowerShell",
+    "py": "python",
+    "rb": "ruby",
+}
+"""Languages by the end of a file's name."""
+
 _SHELL = re.compile(r"(ba|da|z|k|a)?sh$")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 
@@ -139,6 +152,18 @@ def base_name(text: str) -> str:
 def is_shell(text: str) -> bool:
     """Whether a word names a POSIX-like shell."""
     return _SHELL.fullmatch(base_name(text)) is not None
+
+
+def other_language(name: str, text: str) -> str:
+    """What a script is written for, where that is no shell like `sh`; else nothing."""
+    if text.startswith("#!"):
+        words = text.partition("\n")[0][2:].split()
+        if words and base_name(words[0]) == "env":
+            words = [word for word in words[1:] if not word.startswith("-")]
+        program = base_name(words[0]) if words else "sh"
+        return "" if is_shell(program) else program
+    suffix = name.rpartition("/")[2].rpartition(".")[2].lower()
+    return _OTHERS.get(suffix, "")
 
 
 def is_called_server(text: str) -> bool:

@@ -37,6 +37,7 @@ from mlxceld.service.tls import tls_context
 from mlxceld.settings import Settings
 
 if TYPE_CHECKING:
+    from mlxceld.flips import Announcement
     from mlxceld.service.reload import Read
 
 _log = logs.get("mlxceld.service")
@@ -58,6 +59,8 @@ def run(resolved: config.Resolved) -> int:
     of the command line, later ones to the log.
     """
     settings = resolved.settings
+    # What it asks for has just been done; until `serve` answers it, it would end us.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         logs.set_up(
             settings.logging.level, settings.logging.format, settings.logging.file
@@ -66,7 +69,7 @@ def run(resolved: config.Resolved) -> int:
         check_folders(settings)
         geometry = estimate(settings)
         said = startup.tell_plan(startup.check_plan(settings, geometry))
-        startup.tell_flips(resolved, geometry)
+        coming = startup.tell_flips(resolved, geometry)
         load = startup.load_message(settings)
         given = inherited.take(os.environ)
     except Refused as refused:
@@ -74,7 +77,7 @@ def run(resolved: config.Resolved) -> int:
     if settings.model.hf_token:
         # The engine inherits it; a command line would show it to everybody.
         os.environ["HF_TOKEN"] = settings.model.hf_token
-    return asyncio.run(serve(settings, load, said=said, given=given))
+    return asyncio.run(serve(settings, load, said=said, coming=coming, given=given))
 
 
 async def serve(
@@ -83,15 +86,16 @@ async def serve(
     command: Sequence[str] | None = None,
     *,
     said: frozenset[str] = frozenset(),
+    coming: tuple[Announcement, ...] = (),
     given: Inherited | None = None,
     read: Read | None = None,
 ) -> int:
     """Listen, load and serve until a signal or a failure; returns the exit status.
 
     `command` starts another engine process than ours; `said` are lines of the plan
-    that the log has already. `given` is what the process inherited, `read` reads the
-    configuration again; without them both are those of this process. Must run on the
-    main thread, where signals arrive.
+    that the log has already, `coming` what it has warned of. `given` is what the
+    process inherited, `read` reads the configuration again; without them both are those
+    of this process. Must run on the main thread, where signals arrive.
     """
     try:
         given = given or inherited.take(os.environ)
@@ -114,6 +118,7 @@ async def serve(
         load = msgspec.structs.replace(load, chunk_seconds=often)
     try:
         daemon = Daemon(settings, load, listeners, given, command, said, tls, read)
+        daemon.gate.live.state.watching.flips = coming
         return await daemon.run()
     except Refused as refused:
         # A key file or a chat template that cannot be used.
@@ -169,17 +174,17 @@ class Daemon:
         )
         self._manager = Manager(given.notifier, self._client)
         hosts = activation.hosts(listeners) if given.sockets else None
-        self._gate = build_app(settings, self._client, given.environ, hosts)
+        self.gate = build_app(settings, self._client, given.environ, hosts)
         self._reloader = Reloader(
             read or (lambda: config.resolve(sys.argv[1:], given.environ)),
             settings,
-            self._gate.live,
+            self.gate.live,
             given.environ,
             tls,
         )
         self._server = _Server(
             uvicorn.Config(
-                self._gate,
+                self.gate,
                 log_config=None,
                 access_log=False,
                 server_header=False,
@@ -325,7 +330,7 @@ class Daemon:
     async def _drain(self, serving: asyncio.Task[None]) -> None:
         """Let running requests finish, then end those that would not."""
         patience = self._close()
-        running = self._gate.inside
+        running = self.gate.inside
         if running:
             _log.info(
                 Event.DRAINING,
@@ -335,9 +340,9 @@ class Daemon:
             )
         loop = asyncio.get_running_loop()
         deadline = loop.time() + patience
-        while self._gate.inside and not serving.done() and loop.time() < deadline:
+        while self.gate.inside and not serving.done() and loop.time() < deadline:
             await asyncio.sleep(min(_STEP, patience))
-        if left := self._gate.inside:
+        if left := self.gate.inside:
             _log.warning(
                 Event.DRAIN_CUT,
                 message=f"{_requests(left)} did not end in time",
@@ -355,7 +360,7 @@ class Daemon:
     def _close(self) -> float:
         """Take no more requests; returns how long those inside may take."""
         patience = self._reloader.settings.server.drain_timeout
-        self._gate.drain(patience)
+        self.gate.drain(patience)
         self._manager.stops(patience + _END)
         return patience
 

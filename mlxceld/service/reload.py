@@ -65,7 +65,10 @@ def changes(old: Settings, new: Settings) -> tuple[Change, ...]:
                 "unset" if value is None else config.shown(option, value)
                 for value in (before, after)
             )
-            found.append(Change(option, f"{option.key}: {was} becomes {is_now}"))
+            words = f"{was} becomes {is_now}"
+            if option.secret:
+                words = "another value, which is not shown"
+            found.append(Change(option, f"{option.key}: {words}"))
     return tuple(found)
 
 

@@ -41,7 +41,7 @@ def read_key_file(path: Path, environ: Mapping[str, str]) -> list[str]:
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
-            text = file.read().decode("utf-8")
+            text = file.read().decode("utf-8-sig")
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise _refused(f"cannot read server.api_key_file: {reason}", path) from None

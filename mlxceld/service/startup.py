@@ -51,17 +51,24 @@ def check_plan(settings: Settings, geometry: Geometry | None) -> Plan | None:
     return make_plan(wish, geometry, memory_limit(settings))
 
 
-def tell_flips(resolved: config.Resolved, geometry: Geometry | None) -> None:
-    """Warn of defaults that will change what this configuration gets."""
+def tell_flips(
+    resolved: config.Resolved, geometry: Geometry | None
+) -> tuple[flips.Announcement, ...]:
+    """Warn of defaults that will change what this configuration gets; returns those."""
     is_set = {option.key: resolved.is_set(option.key) for option in OPTIONS}
     wish = config.wish(resolved.settings)
-    for announcement in flips.announcements(wish, is_set, geometry):
-        if announcement.weight == "warning":
-            _log.warning(
-                Event.DEFAULT_FLIP,
-                message="\n  ".join(announcement.lines),
-                flip=announcement.flip.id,
-            )
+    coming = tuple(
+        announcement
+        for announcement in flips.announcements(wish, is_set, geometry)
+        if announcement.weight == "warning"
+    )
+    for announcement in coming:
+        _log.warning(
+            Event.DEFAULT_FLIP,
+            message="\n  ".join(announcement.lines),
+            flip=announcement.flip.id,
+        )
+    return coming
 
 
 def tell_plan(plan: Plan | None, said: frozenset[str] = frozenset()) -> frozenset[str]:

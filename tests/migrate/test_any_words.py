@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mlxceld.argv import KNOWN
 from mlxceld.foreign import IGNORED
-from mlxceld.migrate import rules, v1
-from mlxceld.migrate.convert import needs_change, written_variables
+from mlxceld.migrate import rules, secrets, v1
+from mlxceld.migrate.convert import needs_change
 from mlxceld.migrate.found import Entry, Found, Kind, Place, Program, Variable, Word
 from mlxceld.migrate.migration import Migration
 from mlxceld.options import BY_KEY, OPTIONS
@@ -58,7 +58,7 @@ def result_of(found: Found, *, adopt: bool, since: str = "") -> Migration | None
 def holds(result: Migration) -> None:
     """What is true of every result."""
     assert isinstance(needs_change(result), bool)
-    assert set(written_variables(result)) <= {
+    assert set(secrets.moved(result)) <= {
         variable.name for variable in result.found.environment
     }
     assert result.pinned <= set(result.values)
@@ -76,6 +76,14 @@ def holds(result: Migration) -> None:
 
 
 @settings(max_examples=120, deadline=None)
+@example(
+    texts=["\x1f="],
+    doubts=[""] * 8,
+    program=None,
+    kind="command",
+    adopt=False,
+    since="",
+)
 @given(
     texts=WORDS,
     doubts=st.lists(DOUBT, min_size=8, max_size=8),

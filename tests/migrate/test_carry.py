@@ -176,6 +176,14 @@ def test_one_of_two_commands_of_a_unit_is_not_replaced_by_a_drop_in(
         assert setup["by_hand"][0].startswith("in the unit, in place of this command")
 
 
+def test_a_command_beside_the_server_is_not_taken_away(tmp_path: Path) -> None:
+    commands = "ExecStart=/bin/logger hi\nExecStart=/bin/llama-server -c 8192 -np 2\n"
+    (tmp_path / "two.service").write_text(f"[Service]\nType=oneshot\n{commands}")
+    _, (setup,) = run(tmp_path, "--write", "two.service")
+    assert sorted(os.listdir(tmp_path)) == ["two.service", "two.toml"]
+    assert setup["by_hand"][0].startswith("in the unit, in place of this command")
+
+
 def test_a_file_that_is_there_by_chance_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text("llama-server -c 8192 -np 2\n")
     other = tmp_path / "run.toml"

@@ -24,7 +24,7 @@ KEPT = """\
 # hello
 engine.ctx_size = 8192 # C
 engine.parallel = 4
-# keeps the meaning that the set-up has today
+# the meaning from before version 1.0: every slot gets the whole context
 engine.mode = "legacy"
 """
 
@@ -109,6 +109,15 @@ def test_what_is_wrong_is_status_2_with_a_line_on_stderr(
     assert out == ""
     assert err
     assert sorted(os.listdir()) == ["a.toml", "b.toml"]
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "0x" + "f" * 5000])
+@pytest.mark.parametrize("table", ["", "[engine]\n"])
+def test_a_number_that_python_does_not_read_is_no_fault_of_the_tool(
+    table: str, number: str
+) -> None:
+    write("a.toml", f"{table}ctx_size = {number}\n")
+    assert cli.main(["a.toml"]) == 2
 
 
 def test_the_worst_of_several_set_ups_counts() -> None:

@@ -36,3 +36,8 @@ def test_a_comment_knows_its_line() -> None:
 def test_two_comments_that_are_alike_are_two() -> None:
     assert [c.line for c in lost("# x\n# x\n", "# x\n")] == [2]
     assert lost("# x\n", "\n# y\n  # x") == []
+
+
+def test_a_file_of_many_comments_takes_no_longer_for_each_of_them() -> None:
+    text = "# c\n" * 100_000
+    assert comments(text)[-1].line == 100_000

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from mlxceld.migrate.convert import needs_change, written_variables
+from mlxceld.migrate.convert import needs_change
 from mlxceld.plan import Geometry
 from mlxceld.problems import Refused
 from tests.migrate.setups import (
@@ -381,12 +381,6 @@ def test_a_file_that_a_command_names_decides_the_rest() -> None:
         "the file that `--config /etc/llm.toml` names decides it"
     )
     assert more.review == ()
-
-
-def test_what_is_written_must_not_stay_in_the_environment() -> None:
-    env = {"LLAMA_ARG_CTX_SIZE": "4096", "LLAMA_API_KEY": "k", "PATH": "/bin"}
-    result = carried(words("-np 2", env=env))
-    assert written_variables(result) == ("LLAMA_ARG_CTX_SIZE",)
 
 
 def test_secrets_are_never_in_a_line() -> None:

@@ -14,6 +14,7 @@ from mlxceld.migrate.status import Status, worst
 from mlxceld.migrate.work import Change, Work
 from mlxceld.plan import Geometry, Wish, make_plan
 from tests.migrate.make import of_words, plan
+from tests.migrate.setups import carried, toml
 
 LINES = (
     Line("-c 8192", Place("run.sh", 3), "kept", "engine.ctx_size = 8192"),
@@ -153,3 +154,13 @@ def test_review_is_worse_than_changes_and_bad_input_is_worst() -> None:
     assert worst([Status.OK, Status.CHANGES]) is Status.CHANGES
     assert worst([Status.REVIEW, Status.CHANGES]) is Status.REVIEW
     assert worst([Status.REVIEW, Status.INVALID]) is Status.INVALID
+
+
+def test_a_flip_that_matters_is_explained_and_another_is_not() -> None:
+    matters = carried(toml("[engine]\nctx_size = 8192\nparallel = 4\n"))
+    text = report.text([Done(Work(matters, None), Status.CHANGES)])
+    assert "from version 1.0 on the slots divide the context" in text
+    said = carried(toml('[engine]\nmode = "legacy"\nctx_size = 8192\nparallel = 4\n'))
+    done = [Done(Work(said, None), Status.OK)]
+    assert "version 1.0" not in report.text(done)
+    assert json.loads(report.as_json(done, 0))["setups"][0]["flips"] == []

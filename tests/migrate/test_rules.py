@@ -54,6 +54,7 @@ def test_our_own_flags_are_not_listed_again() -> None:
         ("10 M", "9765K"),
         ("10T", "10T"),
         ("lots", "lots"),
+        ("9" * 5000, "9" * 5000),
     ],
 )
 def test_mlx_lm_counts_bytes_in_decimal_units(text: str, size: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from mlxceld.kinds import Value
 from mlxceld.migrate import secrets
 from tests.migrate.make import of_words
+from tests.migrate.setups import carried, words
 
 CONFIG = Path("/etc/mlxcel/llm.toml")
 KEYS: dict[str, Value] = {"engine.ctx_size": 8192, "server.api_key": ("k1", "k2")}
@@ -26,12 +28,30 @@ def test_a_key_of_the_command_line_goes_into_a_file() -> None:
 
 
 def test_a_key_of_the_environment_stays_there() -> None:
-    migration = of_words("-c 8192", KEYS, environment={"LLAMA_API_KEY": "k1,k2"})
-    values, file, advice = secrets.without(migration, KEYS, CONFIG)
-    assert values == {"engine.ctx_size": 8192}
-    assert file is None
-    assert advice == ["LLAMA_API_KEY stays in the environment of the service"]
+    found = words("-c 8192", env={"LLAMA_API_KEY": "k1,k2"})
+    migration = carried(found)
+    _, file, advice = secrets.without(migration, migration.values, CONFIG)
+    assert (file, advice) == (None, [])
     assert secrets.moved(migration) == []
+    (line,) = [one for one in migration.lines if one.said == "LLAMA_API_KEY=***"]
+    assert line.fate == "kept"
+
+
+def test_the_report_says_that_a_flag_hides_the_key_of_the_environment() -> None:
+    found = words("--api-key k1", env={"LLAMA_API_KEY": "old"})
+    migration = carried(found)
+    (line,) = [one for one in migration.lines if one.said == "LLAMA_API_KEY=***"]
+    assert (line.fate, line.why) == ("ignored", "`--api-key ***` counts instead")
+
+
+def test_who_has_to_read_the_keys_is_named() -> None:
+    migration = of_words("--api-key k1", KEYS)
+    migration = replace(migration, found=replace(migration.found, user="llm"))
+    _, _, advice = secrets.without(migration, KEYS, CONFIG)
+    assert advice == [
+        "llm runs the server and has to read the keys: "
+        "chown llm /etc/mlxcel/llm.toml.keys"
+    ]
 
 
 def test_a_flag_hides_the_key_of_the_environment() -> None:

@@ -123,6 +123,16 @@ def test_hanging_up_does_not_end_the_daemon() -> None:
         assert httpx.get(f"{url}/health", timeout=PATIENCE).status_code == 200
 
 
+def test_a_reload_that_is_asked_for_too_early_does_not_end_the_daemon(
+    tmp_path: Path,
+) -> None:
+    model = tiny_model_dir(tmp_path)
+    with daemon("mlxceld.cli", "-m", str(model), "--port", "0") as one:
+        one.wait_for("starting")
+        one.process.send_signal(signal.SIGHUP)
+        one.wait_for("bound")
+
+
 def test_settings_that_the_engine_refuses_end_with_78() -> None:
     """The scripted engine finds that 2048 tokens cannot be divided by 5."""
     engine = {"mode": "llama-compat", "ctx_size": 2048, "parallel": 5}

@@ -199,7 +199,7 @@ def test_faults_are_logged_with_the_id_of_the_request(
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("mlxceld.api.native.read_prompts", broken)
+    monkeypatch.setattr("mlxceld.api.native.read_request", broken)
     served.post("/completion", {"prompt": "x"}, headers={"X-Request-Id": "f-1"})
     served.until(lambda: bool(log.requests()))
     events = [json.loads(line) for line in log.getvalue().splitlines()]

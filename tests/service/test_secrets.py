@@ -32,6 +32,10 @@ def test_lines_are_trimmed_and_blank_ones_skipped(tmp_path: Path) -> None:
     assert read_key_file(file, {}) == ["one", "two", "three"]
 
 
+def test_the_mark_of_an_editor_is_no_part_of_the_first_key(tmp_path: Path) -> None:
+    assert read_key_file(keys_in(tmp_path, "\ufeffone\r\n"), {}) == ["one"]
+
+
 @pytest.mark.parametrize("mode", [0o600, 0o400, 0o700])
 def test_a_file_that_only_its_owner_reads_is_taken(mode: int, tmp_path: Path) -> None:
     assert read_key_file(keys_in(tmp_path, mode=mode), {}) == ["a-key"]

@@ -92,7 +92,34 @@ def test_a_file_that_is_no_toml_has_one_problem(
 def test_a_file_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
     with pytest.raises(Refused) as error:
         sources.read(str(tmp_path / "no.toml"))
-    assert error.value.problems[0].what == "No such file or directory"
+    assert error.value.problems[0].what == "cannot be read: no such file or directory"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "language"),
+    [
+        ("run.fish", "set -x LLAMA_ARG_CTX_SIZE 8192\nllama-server -np 2\n", "fish"),
+        ("run", "#!/usr/bin/env -S fish -N\nllama-server -np 2\n", "fish"),
+        ("run.bat", "llama-server.exe -m C:\\m.gguf\n", "cmd.exe"),
+        ("run.sh", "#!/usr/bin/python3\nllama-server -np 2\n", "python3"),
+    ],
+)
+def test_what_another_shell_would_read_otherwise_is_not_read(
+    tmp_path: Path, name: str, text: str, language: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(Refused) as refused:
+        sources.read(str(tmp_path / name))
+    assert f"written for {language};" in refused.value.problems[0].what
+
+
+@pytest.mark.parametrize(
+    "first", ["#!/bin/sh -e", "#!/usr/bin/env bash", "#! /bin/zsh"]
+)
+def test_shells_like_sh_are_read(tmp_path: Path, first: str) -> None:
+    (tmp_path / "run").write_text(f"{first}\nllama-server -np 2\n")
+    (found,) = sources.read(str(tmp_path / "run"))
+    assert texts(found) == ["-np", "2"]
 
 
 def test_a_file_of_no_known_kind_asks_for_one(tmp_path: Path) -> None:
@@ -247,3 +274,14 @@ def test_no_reason_shows_what_may_be_a_secret(kind: Kind, text: str) -> None:
         said += [word.doubt for word in (*found.words, *found.environment)]
         assert said
         assert "sk-hidden" not in " ".join(said)
+
+
+def test_a_pipe_with_a_name_is_not_read_because_it_can_be_read_only_once(
+    tmp_path: Path,
+) -> None:
+    os.mkfifo(tmp_path / "llm.toml")
+    with pytest.raises(Refused) as refused:
+        sources.read(str(tmp_path / "llm.toml"))
+    (problem,) = refused.value.problems
+    assert problem.what == "is not a regular file"
+    assert "`-`" in problem.hint

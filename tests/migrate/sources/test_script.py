@@ -323,3 +323,19 @@ def test_an_open_quote_is_a_problem_with_a_line() -> None:
         read("llama-server\necho 'oops\n")
     (problem,) = error.value.problems
     assert (problem.where, problem.what) == ("run.sh:2", "`'` is not closed")
+
+
+def test_variables_that_only_a_run_of_the_script_knows_want_a_look() -> None:
+    found = only("export $(grep -v '^#' .env | xargs)\nllama-server -np 2\n")
+    assert reviews(found) == [
+        "`export` may set options here: `$(grep ...)` is not run here"
+    ]
+    found = only('eval "$(cat .env)"\nllama-server -np 2\n')
+    assert reviews(found) == ["`eval`: `$(cat ...)` is not run here"]
+
+
+def test_what_sets_up_a_shell_sets_no_option() -> None:
+    found = only(
+        'eval "$(/opt/homebrew/bin/brew shellenv)"\nexport PATH\nllama-server -np 2\n'
+    )
+    assert reviews(found) == []

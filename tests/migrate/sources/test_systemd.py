@@ -229,6 +229,12 @@ def test_a_broken_command_line_is_a_problem_with_a_place() -> None:
     assert error.value.problems[0].where == f"{FILE}:4: ExecStart"
 
 
+@pytest.mark.parametrize("escape", ["\\UFFFFFFFF", "\\ud800", "\\x00"])
+def test_an_escape_that_is_no_character_stays_as_it_is(escape: str) -> None:
+    (found,) = read(f"ExecStart=/usr/bin/llama-server --alias {escape}\n")
+    assert texts(found) == ["--alias", escape]
+
+
 def test_a_unit_without_a_server_gives_nothing() -> None:
     assert read("ExecStart=/usr/bin/nginx -g x\n") == []
 
@@ -249,3 +255,11 @@ def test_a_script_that_is_not_here_is_asked_for() -> None:
         f"{FILE}:4: ExecStart: it starts the script `/opt/llm/start.sh`, "
         "which cannot be read here\n  hint: give the script itself"
     )
+
+
+@pytest.mark.parametrize(
+    ("setting", "user"), [("User=llm\n", "llm"), ("User=root\n", ""), ("", "")]
+)
+def test_who_runs_the_service_is_known(setting: str, user: str) -> None:
+    (found,) = read(f"{setting}ExecStart=/usr/bin/llama-server -m /m\n")
+    assert found.user == user
