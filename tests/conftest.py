@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 ROOT = Path(__file__).parent.parent
 
@@ -34,6 +35,15 @@ def _no_authorities(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.delenv("SSL_CERT_FILE", raising=False)
         patch.setenv("SSL_CERT_DIR", str(tmp_path_factory.mktemp("authorities")))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_log_lines() -> None:
+    """Apps that a test runs in its own process have nobody to log to.
+
+    Tests of the log set it up themselves.
+    """
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
 
 
 @pytest.fixture(autouse=True)
