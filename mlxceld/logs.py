@@ -11,6 +11,7 @@ clients log headers at debug, and tracebacks are written without local variables
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -112,9 +113,10 @@ def set_up(
     """
     # There is none where somebody has closed it.
     stream = stream or sys.stderr or open(os.devnull, "w")  # noqa: SIM115
-    handlers: list[logging.Handler] = [LogStream(stream)]
     terminal = stream.isatty()
     people = _for_people(style, terminal)
+    shared = people and terminal
+    handlers: list[logging.Handler] = [(Terminal if shared else LogStream)(stream)]
     lines = _console(colors=terminal) if people else _json()
     if journal.connected(stream, os.environ):
         lines = journal.WithPriority(lines)
@@ -154,6 +156,46 @@ def set_level(level: str) -> None:
     logging.getLogger(_OWN).setLevel(wanted)
     # Our own lines say what uvicorn's do; it logs one line for each request otherwise.
     logging.getLogger("uvicorn").setLevel(max(wanted, logging.WARNING))
+
+
+class Terminal(LogStream):
+    """A log for people on a terminal, with at most one line below it that changes."""
+
+    _shown = 0
+    """Characters of the line below."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The text of a record; it goes where the line below was."""
+        text = super().format(record)
+        return self._wiped() + text
+
+    def below(self, line: str) -> None:
+        """Put `line`, of printable ASCII, in the place of the one below, or nothing.
+
+        It must fit into a row of the terminal: what is wrapped cannot be wiped.
+        """
+        self.acquire()
+        try:
+            text = self._wiped() + line
+            self._shown = len(line)
+            # As with records, there is no other place to say that a terminal is gone.
+            with contextlib.suppress(OSError, ValueError):
+                if text:
+                    self.stream.write(text)
+                    self.stream.flush()
+        finally:
+            self.release()
+
+    def _wiped(self) -> str:
+        """What wipes the line below; blanks, which the simplest terminal knows."""
+        shown, self._shown = self._shown, 0
+        return f"\r{'':{shown}}\r" if shown else ""
+
+
+def terminal() -> Terminal | None:
+    """Where people read the log as it is written; None where nobody does."""
+    handlers = logging.getLogger().handlers
+    return next((one for one in handlers if isinstance(one, Terminal)), None)
 
 
 def _for_people(style: str, terminal: bool) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +36,19 @@ def _no_authorities(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.delenv("SSL_CERT_FILE", raising=False)
         patch.setenv("SSL_CERT_DIR", str(tmp_path_factory.mktemp("authorities")))
         yield
+
+
+@pytest.fixture
+def log_put_back() -> Iterator[None]:
+    """Afterwards the log is as it was before a test set it up."""
+    root = logging.getLogger()
+    before, level = list(root.handlers), root.level
+    yield
+    for handler in [h for h in root.handlers if h not in before]:
+        root.removeHandler(handler)
+        handler.close()
+    root.setLevel(level)
+    logging.captureWarnings(False)
 
 
 @pytest.fixture(scope="session", autouse=True)

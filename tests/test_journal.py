@@ -6,7 +6,6 @@ import io
 import logging
 import os
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,17 +13,7 @@ import pytest
 from mlxceld import journal, logs
 from mlxceld.logs import Event
 
-
-@pytest.fixture(autouse=True)
-def _put_back() -> Iterator[None]:
-    root = logging.getLogger()
-    before, level = list(root.handlers), root.level
-    yield
-    for handler in [h for h in root.handlers if h not in before]:
-        root.removeHandler(handler)
-        handler.close()
-    root.setLevel(level)
-    logging.captureWarnings(False)
+pytestmark = pytest.mark.usefixtures("log_put_back")
 
 
 def name_of(fd: int) -> str:

