@@ -149,7 +149,8 @@ async def show_metrics(state: State, exchange: Exchange) -> None:
     await exchange.send_bytes(
         text.encode(),
         metrics.CONTENT_TYPE,
-        headers=[("process-start-time-unix", str(int(state.started)))],
+        # Written as llama-server does: not every client reads names in any case.
+        headers=[("Process-Start-Time-Unix", str(int(state.started)))],
     )
 
 
