@@ -78,7 +78,11 @@ class Gate:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 added = [(k.encode("latin-1"), v.encode("latin-1")) for k, v in extra]
-                message["headers"] = [*message["headers"], *added]
+                # As llama-server spells them: some clients look names up as written.
+                message["headers"] = [
+                    (name.title(), value)
+                    for name, value in (*message["headers"], *added)
+                ]
             await send(message)
 
         with structlog.contextvars.bound_contextvars(request_id=record.id):

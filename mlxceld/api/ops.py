@@ -149,8 +149,7 @@ async def show_metrics(state: State, exchange: Exchange) -> None:
     await exchange.send_bytes(
         text.encode(),
         metrics.CONTENT_TYPE,
-        # Written as llama-server does: not every client reads names in any case.
-        headers=[("Process-Start-Time-Unix", str(int(state.started)))],
+        headers=[("process-start-time-unix", str(int(state.started)))],
     )
 
 

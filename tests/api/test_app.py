@@ -248,3 +248,20 @@ def test_any_origin_is_echoed_by_default(served: Served) -> None:
         assert reply.headers["access-control-allow-origin"] == "http://a.example"
         assert reply.headers["vary"] == "Origin"
     assert "access-control-allow-origin" not in served.get("/health").headers
+
+
+def test_names_of_headers_are_spelt_as_llama_server_spells_them(served: Served) -> None:
+    """Some clients look names up as they are written."""
+    answers = [
+        served.http.get("/metrics", headers={"Origin": "http://a.example"}),
+        served.http.options("/completion", headers={"Origin": "http://a.example"}),
+    ]
+    names = {name for answer in answers for name, _ in answer.headers.raw}
+    assert names >= {
+        b"Process-Start-Time-Unix",
+        b"Access-Control-Allow-Origin",
+        b"Access-Control-Allow-Methods",
+        b"Access-Control-Allow-Headers",
+        b"Access-Control-Allow-Credentials",
+        b"Content-Type",
+    }

@@ -266,11 +266,3 @@ def test_the_route_serves_the_histograms(served: Served) -> None:
     assert grown("mlxcel_queue_seconds_count") == 1
     assert grown("mlxcel_inter_token_seconds_count") >= 4
     assert grown('mlxcel_http_replies_total{status="200"}') >= 1
-
-
-def test_the_start_time_is_in_a_header_spelt_as_llama_server_spells_it(
-    served: Served,
-) -> None:
-    """Some clients look names up as they are written."""
-    raw = dict(served.http.get("/metrics").headers.raw)
-    assert raw[b"Process-Start-Time-Unix"].isdigit()
