@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -176,3 +178,28 @@ def test_a_template_of_parts_gets_parts() -> None:
         "<{{ p.text }}>{% endif %}{% endfor %}{% endfor %}"
     )
     assert render(text) == "<Say hi>"
+
+
+def today(pattern: str) -> str:
+    return datetime.now().astimezone().strftime(pattern)
+
+
+def test_templates_are_told_todays_date_unless_somebody_says_another() -> None:
+    template = ChatTemplate("{{ date_string }}")
+    assert template.render(HI) == today("%d %b %Y")
+    said = {"date_string": "01 Jan 2020"}
+    assert template.render(HI, variables=said) == "01 Jan 2020"
+
+
+def test_firefunction_gets_its_tools_as_text_and_the_date_in_its_own_form() -> None:
+    template = ChatTemplate("{{ functions + '|' + datetime + ' functools[' }}")
+    date = today("%b %d %Y GMT")
+    assert template.render(HI) == f"|{date} functools["
+    tool = {"type": "function", "function": {"name": "f"}}
+    shown = template.render(HI, tools=[tool])
+    assert json.loads(shown.partition("|")[0]) == [tool]
+
+
+def test_other_templates_do_not_see_the_variables_of_firefunction() -> None:
+    text = "{{ functions is defined }} {{ datetime is defined }}"
+    assert ChatTemplate(text).render(HI) == "False False"

@@ -124,6 +124,7 @@ class ChatTemplate:
         return self._render(
             turns,
             {
+                **self._today(tools),
                 **(variables or {}),
                 "bos_token": bos_token,
                 "eos_token": eos_token,
@@ -133,6 +134,19 @@ class ChatTemplate:
                 "documents": (variables or {}).get("documents"),
             },
         )
+
+    def _today(self, tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Variables that llama-server sets, as its users' templates expect.
+
+        Templates of the Llama 3 family fall back to a date of their training without
+        one; FireFunction's has no other way to learn of the tools.
+        """
+        found = {"date_string": _strftime_now("%d %b %Y")}
+        if " functools[" in self.text:
+            functions = [dict(tool) for tool in tools]
+            found["functions"] = _tojson(functions, indent=2) if functions else ""
+            found["datetime"] = _strftime_now("%b %d %Y GMT")
+        return found
 
     def _render(self, messages: list[Message], variables: Mapping[str, Any]) -> str:
         try:
