@@ -161,9 +161,13 @@ class ScriptedRunner:
     def _token(self, row: Row) -> int:
         answer = self.words.script_ids.get(self.words.first(row.request.prompt))
         index = row.request.issued
+        token = FILLER
         if answer is not None:
-            return answer[index] if index < len(answer) else EOS
-        return FILLER
+            token = answer[index] if index < len(answer) else EOS
+        if row.allowed is None or row.allowed[token]:
+            return token
+        # As a model does under a grammar that forbids what it likes best.
+        return int(row.allowed.argmax())
 
     def move(self, moves: Sequence[Move]) -> None:
         self.moves.extend(moves)

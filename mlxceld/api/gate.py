@@ -89,11 +89,12 @@ class Gate:
             try:
                 await self._pass(rules, scope, receive, send_on)
             finally:
-                rules.state.metrics.count(status)
-                if record.error and record.route and scope["method"] == "POST":
-                    rules.state.watching.trouble(record.route, status, record.error)
                 # Status is asked for every few seconds, by machines.
                 asked = scope["method"] != "POST" and (status < 400 or status == 503)
+                if not asked:
+                    rules.state.metrics.count(status)
+                if record.error and record.route and scope["method"] == "POST":
+                    rules.state.watching.trouble(record.route, status, record.error)
                 (log.debug if asked else log.info)(
                     logs.Event.REQUEST,
                     request_id=record.id,

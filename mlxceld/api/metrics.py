@@ -87,7 +87,8 @@ class Metrics:
                 Metric(
                     "mlxcel_http_replies_total",
                     "counter",
-                    "Replies by HTTP status; 499 stands for clients that left before",
+                    "Replies by HTTP status, those to polls left out; 499 stands for "
+                    "clients that left before",
                     count,
                     f'status="{status}"',
                 )

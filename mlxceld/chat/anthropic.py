@@ -158,8 +158,7 @@ def _call(block: dict[str, Any], where: str) -> dict[str, Any]:
 def _tool(found: dict[str, Any], where: str) -> dict[str, Any]:
     if found.get("type") not in (None, "custom"):
         raise ConversationError(
-            f"{where}: tools of type {found['type']!r:.60} are not supported",
-            unsupported=True,
+            f"{where}: tools of type {found['type']!r:.60} are not supported"
         )
     function: dict[str, Any] = {
         "name": a_text(found.get("name"), f"{where}.name"),

@@ -266,3 +266,11 @@ def test_the_route_serves_the_histograms(served: Served) -> None:
     assert grown("mlxcel_queue_seconds_count") == 1
     assert grown("mlxcel_inter_token_seconds_count") >= 4
     assert grown('mlxcel_http_replies_total{status="200"}') >= 1
+
+
+def test_looking_changes_no_number(served: Served) -> None:
+    """Whoever polls would otherwise count himself, also while the model sleeps."""
+    served.get("/health")
+    first = served.get("/metrics").text
+    served.get("/slots")
+    assert served.get("/metrics").text == first

@@ -146,7 +146,8 @@ def test_the_replies_are_as_described(
             seen[response.status_code] = seen.get(response.status_code, 0) + 1
             case.validate_response(response, checks=KEPT)
             # What is not served is 501; nothing else may go wrong on our side.
-            assert response.status_code < 500 or response.status_code == 501
+            status = response.status_code
+            assert status < 500 or status == 501, (case.path, case.body, response.text)
 
         # Where nothing is taken, nothing can be wrong.
         with contextlib.suppress(Unsatisfiable):
