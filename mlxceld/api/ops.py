@@ -144,8 +144,11 @@ async def show_metrics(state: State, exchange: Exchange) -> None:
         raise not_supported(
             "This server does not support metrics endpoint. Start it with `--metrics`"
         )
-    restarts = state.client.restarts
-    text = state.metrics.render(_snapshot(state), state.ready().plan, restarts)
+    client = state.client
+    # As in llama-server, the numbers of a model that sleeps are those it went to sleep
+    # with: a scrape shows no step where nobody asked for anything. /props tells.
+    snapshot = client.dozed or _snapshot(state)
+    text = state.metrics.render(snapshot, state.ready().plan, client.restarts)
     await exchange.send_bytes(
         text.encode(),
         metrics.CONTENT_TYPE,

@@ -59,6 +59,8 @@ class EngineClient:
         self.loading: m.Loading | None = None
         self.ready: m.Ready | None = None
         self.snapshot: m.Snapshot | None = None
+        self.dozed: m.Snapshot | None = None
+        """The last snapshot before it was put to sleep; None while it is awake."""
         self.restarts = 0
         self.beats = 0
         """Signs of life of the thread that owns MLX, over all engines."""
@@ -227,6 +229,7 @@ class EngineClient:
                 child.kill(f"gave no sign of life for {seconds} and was ended")
                 return
             if 0 < self.care.sleep_after <= idle:
+                self.dozed = self.snapshot
                 self._become("sleeping")
                 self._rest()
                 child.hang_up()
@@ -377,7 +380,7 @@ class EngineClient:
                 if future is not None and not future.done():
                     future.set_result(message)
             case m.Snapshot():
-                self.snapshot = message
+                self.snapshot, self.dozed = message, None
                 self._heard = True
                 self.beats += 1
             case m.Fault():

@@ -45,6 +45,20 @@ def test_status_routes_do_not_wake_it_and_answer_as_before(sleepy: Served) -> No
     assert sleepy.client.state == "sleeping"
 
 
+def test_the_numbers_of_a_sleeping_model_are_those_it_went_to_sleep_with(
+    sleepy: Served,
+) -> None:
+    sleepy.post("/completion", {"prompt": "fox hello", "n_predict": 3})
+    held = "mlxcel_slot_held_tokens"
+    lines = sleepy.get("/metrics").text.splitlines()
+    awake = [line for line in lines if line.startswith(held)]
+    assert sum(int(line.rpartition(" ")[2]) for line in awake) > 0
+    sleepy.until(lambda: sleepy.client.state == "sleeping")
+    lines = sleepy.get("/metrics").text.splitlines()
+    assert [line for line in lines if line.startswith(held)] == awake
+    assert sleepy.get("/props").json()["is_sleeping"] is True
+
+
 @pytest.mark.parametrize(
     ("path", "body", "key"),
     [
