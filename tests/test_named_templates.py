@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mlxceld.chat.named import TURNS, named
+from mlxceld.chat.named import TEMPLATES, named
 from mlxceld.chat.template import CHATML, ChatTemplate
 
 TALK = [
@@ -40,7 +40,7 @@ def test_a_named_template_writes_the_format_of_its_models(name: str) -> None:
     assert ChatTemplate(named(name)).render(TALK) == PROMPTS[name]
 
 
-@pytest.mark.parametrize("name", sorted(TURNS))
+@pytest.mark.parametrize("name", sorted(TEMPLATES))
 def test_every_named_template_shows_every_turn_in_order(name: str) -> None:
     prompt = ChatTemplate(named(name)).render(TALK)
     places = [prompt.index(turn["content"]) for turn in TALK]
@@ -56,6 +56,13 @@ def test_chatml_by_name_is_what_a_model_without_a_template_gets() -> None:
     assert ChatTemplate(named("chatml")).render(TALK) == ChatTemplate(CHATML).render(
         TALK
     )
+
+
+@pytest.mark.parametrize("name", sorted(TEMPLATES))
+@pytest.mark.parametrize("role", ["tool", "developer"])
+def test_no_message_is_lost_because_of_its_role(name: str, role: str) -> None:
+    talk = [{"role": "user", "content": "Hi"}, {"role": role, "content": "needle"}]
+    assert "needle" in ChatTemplate(named(name)).render(talk)
 
 
 def test_quotes_and_line_breaks_in_contents_stay_as_they_are() -> None:

@@ -10,7 +10,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from mlxceld.chat.template import CHATML
 from mlxceld.near import did_you_mean
+
+_BETWEEN = "\n\n"
+"""Between the system's words and the user's, where they share a turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,38 +31,37 @@ class Turns:
     """What asks for the next answer."""
     trimmed: bool = False
     """Whether the blanks around contents are dropped."""
-    between: str = "\n\n"
-    """Between the system's words and the user's, where they share a turn."""
 
     def jinja(self) -> str:
-        """The template."""
-        word = "message['content']" + (" | trim" if self.trimmed else "")
-        marks = {"user": self.user, "assistant": self.assistant, "tool": self.user}
-        if self.system is not None:
-            marks["system"] = self.system
-        lines = ["{%- set before = namespace(text='') -%}"]
-        lines.append("{%- for message in messages -%}")
-        test = "if"
-        for role, (head, tail) in marks.items():
-            shown = f"({word})"
-            if role == "user" and self.system is None:
-                shown = f"before.text + ({word})"
-            lines.append(f"{{%- {test} message['role'] == '{role}' -%}}")
-            lines.append(f"{{{{- {_text(head)} + {shown} + {_text(tail)} -}}}}")
-            if role == "user" and self.system is None:
-                lines.append("{%- set before.text = '' -%}")
-            test = "elif"
+        """The template. Roles that a format does not know speak as the user."""
+        word = "(message['content']" + (" | trim)" if self.trimmed else ")")
         if self.system is None:
-            lines.append("{%- elif message['role'] == 'system' -%}")
-            joined = f"before.text + ({word}) + {_text(self.between)}"
-            lines.append(f"{{%- set before.text = {joined} -%}}")
-        lines.append("{%- endif -%}{%- endfor -%}")
-        if self.opening:
-            lines.append(
-                f"{{%- if add_generation_prompt -%}}{{{{- {_text(self.opening)} -}}}}"
-                "{%- endif -%}"
-            )
-        return "".join(lines)
+            kept = f"before.text + {word} + {_text(_BETWEEN)}"
+            system = f"{{%- set before.text = {kept} -%}}"
+            user = _turn(self.user, f"before.text + {word}")
+            user += "{%- set before.text = '' -%}"
+        else:
+            system = _turn(self.system, word)
+            user = _turn(self.user, word)
+        opening = "{{- " + _text(self.opening) + " -}}"
+        return (
+            "{%- set before = namespace(text='') -%}"
+            "{%- for message in messages -%}"
+            "{%- if message['role'] == 'system' -%}"
+            + system
+            + "{%- elif message['role'] == 'assistant' -%}"
+            + _turn(self.assistant, word)
+            + "{%- else -%}"
+            + user
+            + "{%- endif -%}{%- endfor -%}"
+            "{%- if add_generation_prompt -%}" + opening + "{%- endif -%}"
+        )
+
+
+def _turn(marks: tuple[str, str], words: str) -> str:
+    """What writes `words`, an expression, between two marks."""
+    head, tail = marks
+    return f"{{{{- {_text(head)} + {words} + {_text(tail)} -}}}}"
 
 
 def _text(words: str) -> str:
@@ -66,14 +69,14 @@ def _text(words: str) -> str:
     return json.dumps(words, ensure_ascii=False)
 
 
-def _headed(head: str, middle: str, tail: str, opening: str = "") -> Turns:
+def _headed(head: str, middle: str, tail: str, *, trimmed: bool = False) -> Turns:
     """Turns that begin with a role between two marks."""
 
     def pair(role: str) -> tuple[str, str]:
         return head + role + middle, tail
 
-    asks = opening or head + "assistant" + middle
-    return Turns(pair("user"), pair("assistant"), pair("system"), asks)
+    asks = head + "assistant" + middle
+    return Turns(pair("user"), pair("assistant"), pair("system"), asks, trimmed=trimmed)
 
 
 def _instruct(head: str, tail: str, end: str) -> Turns:
@@ -81,29 +84,13 @@ def _instruct(head: str, tail: str, end: str) -> Turns:
     return Turns((head, tail), ("", end))
 
 
-_LLAMA2 = Turns(("[INST] ", " [/INST]"), (" ", " </s><s>"), between="\n\n")
-_LLAMA3 = _headed("<|start_header_id|>", "<|end_header_id|>\n\n", "<|eot_id|>")
-_CHATML = _headed("<|im_start|>", "\n", "<|im_end|>\n")
-_ZEPHYR = Turns(
-    ("<|user|>\n", "<|endoftext|>\n"),
-    ("<|assistant|>\n", "<|endoftext|>\n"),
-    ("<|system|>\n", "<|endoftext|>\n"),
-    "<|assistant|>\n",
-)
-_VICUNA = Turns(("USER: ", "\n"), ("ASSISTANT: ", "</s>\n"), ("", "\n\n"), "ASSISTANT:")
-
 TURNS: dict[str, Turns] = {
-    "chatml": _CHATML,
-    "llama2": _LLAMA2,
-    "llama3": Turns(
-        _LLAMA3.user, _LLAMA3.assistant, _LLAMA3.system, _LLAMA3.opening, trimmed=True
+    "llama2": Turns(("[INST] ", " [/INST]"), (" ", " </s><s>")),
+    "llama3": _headed(
+        "<|start_header_id|>", "<|end_header_id|>\n\n", "<|eot_id|>", trimmed=True
     ),
-    "llama4": Turns(
-        ("<|header_start|>user<|header_end|>\n\n", "<|eot|>"),
-        ("<|header_start|>assistant<|header_end|>\n\n", "<|eot|>"),
-        ("<|header_start|>system<|header_end|>\n\n", "<|eot|>"),
-        "<|header_start|>assistant<|header_end|>\n\n",
-        trimmed=True,
+    "llama4": _headed(
+        "<|header_start|>", "<|header_end|>\n\n", "<|eot|>", trimmed=True
     ),
     "mistral-v1": _instruct(" [INST] ", " [/INST]", "</s>"),
     "mistral-v3": _instruct("[INST] ", "[/INST]", "</s>"),
@@ -119,14 +106,16 @@ TURNS: dict[str, Turns] = {
     "phi3": _headed("<|", "|>\n", "<|end|>\n"),
     "phi4": _headed("<|im_start|>", "<|im_sep|>", "<|im_end|>"),
     "falcon3": _headed("<|", "|>\n", "\n"),
-    "zephyr": _ZEPHYR,
+    "zephyr": _headed("<|", "|>\n", "<|endoftext|>\n"),
     "gemma": Turns(
         ("<start_of_turn>user\n", "<end_of_turn>\n"),
         ("<start_of_turn>model\n", "<end_of_turn>\n"),
         opening="<start_of_turn>model\n",
         trimmed=True,
     ),
-    "vicuna": _VICUNA,
+    "vicuna": Turns(
+        ("USER: ", "\n"), ("ASSISTANT: ", "</s>\n"), ("", "\n\n"), "ASSISTANT:"
+    ),
     "command-r": Turns(
         ("<|START_OF_TURN_TOKEN|><|USER_TOKEN|>", "<|END_OF_TURN_TOKEN|>"),
         ("<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>", "<|END_OF_TURN_TOKEN|>"),
@@ -134,12 +123,7 @@ TURNS: dict[str, Turns] = {
         "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>",
         trimmed=True,
     ),
-    "granite": Turns(
-        ("<|start_of_role|>user<|end_of_role|>", "<|end_of_text|>\n"),
-        ("<|start_of_role|>assistant<|end_of_role|>", "<|end_of_text|>\n"),
-        ("<|start_of_role|>system<|end_of_role|>", "<|end_of_text|>\n"),
-        "<|start_of_role|>assistant<|end_of_role|>",
-    ),
+    "granite": _headed("<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>\n"),
     "deepseek3": Turns(
         ("<｜User｜>", ""), ("<｜Assistant｜>", "<｜end▁of▁sentence｜>"), ("", "\n\n"),
         "<｜Assistant｜>",
@@ -148,11 +132,17 @@ TURNS: dict[str, Turns] = {
 """The formats by name, for models that bring no template of their own."""
 
 
+TEMPLATES: dict[str, str] = {
+    "chatml": CHATML,
+    **{name: turns.jinja() for name, turns in TURNS.items()},
+}
+"""The Jinja texts by name."""
+
+
 def named(name: str) -> str:
     """The Jinja text of a named format. Raises KeyError with what may be meant."""
-    found = TURNS.get(name)
+    found = TEMPLATES.get(name)
     if found is None:
-        raise KeyError(
-            did_you_mean(name, TURNS) or "known: " + ", ".join(sorted(TURNS))
-        )
-    return found.jinja()
+        known = "known: " + ", ".join(sorted(TEMPLATES))
+        raise KeyError(did_you_mean(name, TEMPLATES) or known)
+    return found
