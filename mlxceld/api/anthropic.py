@@ -15,7 +15,7 @@ from mlxceld.api.errors import ApiError, invalid
 from mlxceld.api.flow import Answer, Flow
 from mlxceld.api.http import Exchange
 from mlxceld.api.speech import Block, Change, Speech
-from mlxceld.api.sse import EventStream, event
+from mlxceld.api.sse import HOLE, EventStream, Mould, event
 from mlxceld.api.state import State
 from mlxceld.chat.anthropic import chat_request
 from mlxceld.chat.conversation import ConversationError
@@ -68,12 +68,14 @@ async def _stream(
     """A message that starts, its blocks one after the other, and why it ended."""
     stream = EventStream(exchange)
     opened = False
+    moulds: dict[int, Mould] = {}
+    """Of the texts of each block."""
 
     async def send(payload: dict[str, Any]) -> None:
         await stream.send(payload, payload["type"])
 
     while not flow.finished:
-        answer, happened = await flow.heard(stream.ping)
+        answer, happened = await flow.heard(stream)
         if not isinstance(happened, m.Delta | m.Done):
             continue
         if not opened:
@@ -82,6 +84,13 @@ async def _stream(
             start["usage"] = _usage(answer, 0)
             await send({"type": "message_start", "message": start})
         for change in speech.hear(happened):
+            if change.what == "grows":
+                mould = moulds.get(change.block.index)
+                if mould is None:
+                    grown = _grown(change.block, _delta(change.block, HOLE))
+                    mould = moulds[change.block.index] = Mould(grown, grown["type"])
+                await stream.put(mould.filled(change.text))
+                continue
             for payload in _events(change):
                 await send(payload)
         if isinstance(happened, m.Done):
@@ -96,26 +105,31 @@ async def _stream(
 
 
 def _events(change: Change) -> list[dict[str, Any]]:
-    """The events for a change of a block."""
+    """The events for the beginning or the end of a block."""
     block = change.block
     if change.what == "opens":
         begun = {"content_block": _begun(block)}
         return [{"type": "content_block_start", "index": block.index, **begun}]
-    ends: list[dict[str, Any]] = []
-    if change.what == "closes":
-        ends = [{"type": "content_block_stop", "index": block.index}]
-        if block.kind != "thinking":
-            return ends
-        # Clients wait for the signature before they take a thought for complete.
-        delta = {"type": "signature_delta", "signature": ""}
-    elif block.kind == "thinking":
-        delta = {"type": "thinking_delta", "thinking": change.text}
-    elif block.kind == "text":
-        delta = {"type": "text_delta", "text": change.text}
-    else:
-        delta = {"type": "input_json_delta", "partial_json": change.text}
-    grown = {"type": "content_block_delta", "index": block.index, "delta": delta}
-    return [grown, *ends]
+    end = {"type": "content_block_stop", "index": block.index}
+    if block.kind != "thinking":
+        return [end]
+    # Clients wait for the signature before they take a thought for complete.
+    return [_grown(block, {"type": "signature_delta", "signature": ""}), end]
+
+
+def _grown(block: Block, delta: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "content_block_delta", "index": block.index, "delta": delta}
+
+
+def _delta(block: Block, text: str) -> dict[str, Any]:
+    """What a block grows by."""
+    match block.kind:
+        case "thinking":
+            return {"type": "thinking_delta", "thinking": text}
+        case "text":
+            return {"type": "text_delta", "text": text}
+        case "call":
+            return {"type": "input_json_delta", "partial_json": text}
 
 
 def _begun(block: Block) -> dict[str, Any]:

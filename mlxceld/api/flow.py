@@ -11,15 +11,16 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import Any
 
 from mlxceld.api.errors import (
     ClientGone,
     from_engine,
-    internal,
     invalid,
     too_slow,
     unavailable,
@@ -30,6 +31,7 @@ from mlxceld.api.http import Exchange
 from mlxceld.api.prompt import Pieces
 from mlxceld.api.record import Watcher
 from mlxceld.api.shapes import finish_reason, public_settings
+from mlxceld.api.sse import EventStream
 from mlxceld.api.state import State
 from mlxceld.engine import messages as m
 from mlxceld.engine.client import EngineError, Event, Generation, Unavailable
@@ -68,7 +70,7 @@ class Answer:
     started: float = 0.0
     first_token: float = 0.0
     now: float = 0.0
-    """Times of the event loop's clock, in seconds, for timings half-way."""
+    """Times of the monotonic clock, in seconds, for timings half-way."""
     done: m.Done | None = None
 
     @property
@@ -83,6 +85,15 @@ class Answer:
         """Account for an event. Raises ApiError when it is a failure."""
         self.now = now
         match event:
+            case m.Delta() | m.Done():
+                self.first_token = self.first_token or now
+                self.n_decoded = event.n_decoded
+                self.text.append(event.text)
+                self.tokens.extend(event.tokens)
+                self.probabilities.extend(event.probabilities)
+                if isinstance(event, m.Done):
+                    self.done = event
+                    self.n_prompt, self.n_cached = event.n_prompt, event.n_cached
             case m.Failed():
                 raise from_engine(event)
             case m.Started():
@@ -93,15 +104,6 @@ class Answer:
                     self.n_prompt, self.n_cached = event.n_prompt, event.n_cached
             case m.Progress():
                 self.n_read, self.n_cached = event.processed, event.cached
-            case m.Delta() | m.Done():
-                self.first_token = self.first_token or now
-                self.n_decoded = event.n_decoded
-                self.text.append(event.text)
-                self.tokens.extend(event.tokens)
-                self.probabilities.extend(event.probabilities)
-                if isinstance(event, m.Done):
-                    self.done = event
-                    self.n_prompt, self.n_cached = event.n_prompt, event.n_cached
 
     @property
     def prompt_ms(self) -> float:
@@ -164,11 +166,20 @@ class Flow:
         self._state = state
         self._exchange = exchange
         self._job = job
-        self._queue: asyncio.Queue[tuple[int, Event] | Exception] = asyncio.Queue()
+        self._inbox: deque[tuple[Answer, Event, float] | Exception] = deque()
         self._generations: list[Generation] = []
-        self._tasks: list[asyncio.Task[None]] = []
-        self._clock = asyncio.get_running_loop().time
+        self._watching: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._waiter: asyncio.Future[bool] | None = None
+        """Whoever waits for news; gets whether there are any."""
+        self._since = 0.0
+        """When the waiting began, a time of the loop's clock."""
+        self._alarm: asyncio.TimerHandle | None = None
+        self._patience = job.ask.sse_ping_interval
         self.answers = [Answer(index) for index in range(len(job.prompts))]
+        self._running = len(self.answers)
+        self._whole = False
+        """Whether answers are wanted whole."""
 
     def __enter__(self) -> Flow:
         """Send every prompt to the engine. Raises ApiError when it takes none."""
@@ -178,7 +189,7 @@ class Flow:
         except Unavailable as error:
             self.close()
             raise unavailable(str(error), error.retry_after) from None
-        self._tasks.append(asyncio.create_task(self._watch()))
+        self._watching = asyncio.create_task(self._watch())
         return self
 
     def __exit__(
@@ -212,7 +223,8 @@ class Flow:
         self._state.running.add(generation.id, public_settings(ask))
         timings = self._state.metrics.timings
         watcher = Watcher(self._exchange.record, timings, time.monotonic())
-        self._tasks.append(asyncio.create_task(self._pump(index, generation, watcher)))
+        answer = self.answers[index]
+        generation.listen(partial(self._hear, answer, generation, watcher))
 
     @property
     def reading(self) -> bool:
@@ -224,8 +236,10 @@ class Flow:
         for generation in self._generations:
             generation.cancel()
             self._state.running.remove(generation.id)
-        for task in self._tasks:
-            task.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
+        if self._alarm is not None:
+            self._alarm.cancel()
 
     async def next(self) -> tuple[Answer, Event] | None:
         """The next event and the answer it belongs to, which has taken it already.
@@ -233,62 +247,105 @@ class Flow:
         None when nothing came for the request's ping interval. Raises ApiError for a
         failure of the engine and ClientGone.
         """
-        seconds = self._job.ask.sse_ping_interval
-        try:
-            async with asyncio.timeout(seconds if seconds > 0 else None):
-                item = await self._queue.get()
-        except TimeoutError:
+        if not self._inbox and not await self._news():
             return None
+        return self._taken()
+
+    async def heard(self, stream: EventStream) -> tuple[Answer, Event]:
+        """As `next`, for a stream: what it holds back is written before anybody waits.
+
+        Pings while a slot works and nothing comes.
+        """
+        while not self._inbox:
+            await stream.flush()
+            if not self._inbox and not await self._news() and self.reading:
+                await stream.ping()
+        return self._taken()
+
+    def _taken(self) -> tuple[Answer, Event]:
+        item = self._inbox.popleft()
         if isinstance(item, Exception):
             raise item
-        index, event = item
-        answer = self.answers[index]
-        answer.take(event, self._clock())
+        answer, event, now = item
+        answer.take(event, now)
         if isinstance(event, m.Done):
+            self._running -= 1
             self._exchange.record.finish_reason = finish_reason(event)
         return answer, event
 
-    async def heard(self, ping: Callable[[], Awaitable[None]]) -> tuple[Answer, Event]:
-        """As `next`, for a stream: pings while a slot works and nothing comes."""
-        while (item := await self.next()) is None:
-            if self.reading:
-                await ping()
-        return item
+    async def _news(self) -> bool:
+        """Wait until something is there; False after the ping interval."""
+        self._waiter = waiter = self._loop.create_future()
+        self._since = self._loop.time()
+        if self._alarm is None and self._patience > 0:
+            self._alarm = self._loop.call_later(self._patience, self._look)
+        try:
+            return await waiter
+        finally:
+            self._waiter = None
+
+    def _look(self) -> None:
+        """End a waiting that takes too long. One alarm serves many that do not."""
+        self._alarm = None
+        waiter = self._waiter
+        if waiter is None or waiter.done():
+            return
+        left = self._since + self._patience - self._loop.time()
+        if left > 0:
+            self._alarm = self._loop.call_later(left, self._look)
+        else:
+            waiter.set_result(False)
 
     @property
     def finished(self) -> bool:
-        return all(answer.done is not None for answer in self.answers)
+        return not self._running
 
     async def collect(self) -> list[Answer]:
         """Wait for all answers. Raises ApiError for the first failure, ClientGone."""
+        self._whole = True
         while not self.finished:
             await self.next()
         return self.answers
 
-    async def _pump(self, index: int, generation: Generation, watcher: Watcher) -> None:
-        ended = False
+    def _hear(
+        self, answer: Answer, generation: Generation, watcher: Watcher, event: Event
+    ) -> None:
+        """Take an event as it comes from the engine, before a slow client delays it.
+
+        This runs where the messages of all requests are read: a fault of ours must end
+        this request alone.
+        """
         try:
-            async for event in generation:
-                watcher.take(event, time.monotonic())
-                if isinstance(event, m.Started):
-                    self._state.running.seat(generation.id, event.slot)
-                ended = isinstance(event, m.Done | m.Failed)
-                if ended:
-                    self._state.running.remove(generation.id)
-                self._queue.put_nowait((index, event))
-                if self._queue.qsize() > MAX_UNREAD and not ended:
-                    generation.cancel()
-                    self._state.running.remove(generation.id)
-                    self._queue.put_nowait(too_slow())
-                    ended = True
+            now = time.monotonic()
+            watcher.take(event, now)
+            ended = False
+            match event:
+                case m.Delta() if self._whole and not self._inbox:
+                    # Nobody has to wake up for a token where the whole is wanted.
+                    answer.take(event, now)
                     return
-        finally:
-            if not ended:
-                self._queue.put_nowait(internal())
+                case m.Started():
+                    self._state.running.seat(generation.id, event.slot)
+                case m.Done() | m.Failed():
+                    ended = True
+                    self._state.running.remove(generation.id)
+            self._tell((answer, event, now))
+            if len(self._inbox) > MAX_UNREAD and not ended:
+                generation.cancel()
+                self._state.running.remove(generation.id)
+                self._tell(too_slow())
+        except Exception as error:
+            generation.cancel()
+            self._tell(error)
+
+    def _tell(self, news: tuple[Answer, Event, float] | Exception) -> None:
+        self._inbox.append(news)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(True)
 
     async def _watch(self) -> None:
         await self._exchange.gone()
-        self._queue.put_nowait(ClientGone())
+        self._tell(ClientGone())
 
 
 async def prompt_texts(state: State, prompts: Sequence[Pieces]) -> list[str]:

@@ -64,6 +64,9 @@ class Exchange:
         """Whether the reply is a stream of events, which can end in an error event."""
         self.error_event: Callable[[ApiError], bytes] = _error_event
         """How that event is written; dialects differ."""
+        self.held = 0
+        """Bytes of the body that wait for the next write."""
+        self._parts: list[bytes] = []
 
     @property
     def query(self) -> Mapping[str, str]:
@@ -131,7 +134,25 @@ class Exchange:
             }
         )
 
+    def hold(self, data: bytes) -> None:
+        """Put a part of the body before whatever is written next.
+
+        Every write is a call of the system and a packet, which cost more than what is
+        in them.
+        """
+        self._parts.append(data)
+        self.held += len(data)
+
+    async def flush(self) -> None:
+        """Write what is held, if anything is."""
+        if self.held:
+            await self.write(b"")
+
     async def write(self, data: bytes, more: bool = True) -> None:
+        if self.held:
+            data = b"".join((*self._parts, data))
+            self._parts.clear()
+            self.held = 0
         await self._send(
             {"type": "http.response.body", "body": data, "more_body": more}
         )

@@ -8,6 +8,7 @@ engine's last snapshot.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mlxceld import __version__
@@ -38,6 +39,8 @@ class Metrics:
     def __init__(self) -> None:
         self._last = Totals()
         self.timings = Timings()
+        self.start: Mapping[str, float] = {}
+        """Seconds that the last start took, by phase."""
         self._replies: Counter[int] = Counter()
 
     def count(self, status: int) -> None:
@@ -82,6 +85,16 @@ class Metrics:
                 "counter",
                 "Engines that were lost and started again",
                 restarts,
+            ),
+            *(
+                Metric(
+                    "mlxcel_start_seconds",
+                    "gauge",
+                    "Seconds that the last start took, by phase and in all",
+                    seconds,
+                    f'phase="{phase}"',
+                )
+                for phase, seconds in self.start.items()
             ),
             *(
                 Metric(

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from mlxceld.api import shapes
 from mlxceld.api.flow import (
     Answer,
@@ -51,12 +53,12 @@ async def _stream(
     stream = EventStream(exchange)
     wanted = job.ask.response_fields
     while not flow.finished:
-        answer, event = await flow.heard(stream.ping)
+        answer, event = await flow.heard(stream)
         match event:
-            case m.Progress() if job.ask.return_progress and not answer.n_decoded:
-                await stream.send(_progress(job, answer))
             case m.Delta():
                 await stream.send(_part(job, answer, event))
+            case m.Progress() if job.ask.return_progress and not answer.n_decoded:
+                await stream.send(_progress(job, answer))
             case m.Done():
                 if event.text or event.tokens:
                     await stream.send(_part(job, answer, event))
@@ -115,37 +117,45 @@ def pick(answer: dict[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def _event(
-    job: Job,
-    answer: Answer,
-    content: str,
-    tokens: Sequence[int],
-    probabilities: Sequence[m.TokenProbability] = (),
-) -> dict[str, Any]:
-    event: dict[str, Any] = {
-        "index": answer.index,
-        "content": content,
-        "tokens": list(tokens),
-        "stop": False,
-        "id_slot": -1,
-        "tokens_predicted": answer.n_decoded,
-        "tokens_evaluated": answer.n_prompt,
-    }
-    if job.ask.timings_per_token:
-        event["timings"] = shapes.timings(*mid_timings(answer))
-    if probabilities:
-        event["completion_probabilities"] = shapes.probabilities(
-            probabilities, post_sampling=job.ask.post_sampling_probs
+class _Part(msgspec.Struct, frozen=True):
+    """What every event with new text says; keys and their order are llama-server's."""
+
+    index: int
+    content: str
+    tokens: Sequence[int]
+    stop: bool
+    id_slot: int
+    tokens_predicted: int
+    tokens_evaluated: int
+
+
+def _event(answer: Answer, content: str, tokens: Sequence[int]) -> _Part:
+    n_decoded, n_prompt = answer.n_decoded, answer.n_prompt
+    return _Part(answer.index, content, tokens, False, -1, n_decoded, n_prompt)
+
+
+def _part(job: Job, answer: Answer, event: m.Delta | m.Done) -> _Part | dict[str, Any]:
+    part = _event(answer, event.text, event.tokens)
+    if not (job.ask.timings_per_token or event.probabilities):
+        return part
+    more = _with_timings(job, answer, part)
+    if event.probabilities:
+        more["completion_probabilities"] = shapes.probabilities(
+            event.probabilities, post_sampling=job.ask.post_sampling_probs
         )
-    return event
-
-
-def _part(job: Job, answer: Answer, event: m.Delta | m.Done) -> dict[str, Any]:
-    return _event(job, answer, event.text, event.tokens, event.probabilities)
+    return more
 
 
 def _progress(job: Job, answer: Answer) -> dict[str, Any]:
     # The single token 0 is what llama-server sends in these events.
-    event = _event(job, answer, "", [0])
+    event = _with_timings(job, answer, _event(answer, "", [0]))
     event["prompt_progress"] = progress(answer)
+    return event
+
+
+def _with_timings(job: Job, answer: Answer, part: _Part) -> dict[str, Any]:
+    """A part to which something is added: its timings, if they are wanted."""
+    event = msgspec.structs.asdict(part)
+    if job.ask.timings_per_token:
+        event["timings"] = shapes.timings(*mid_timings(answer))
     return event

@@ -23,7 +23,7 @@ from mlxceld.api.flow import (
 )
 from mlxceld.api.http import Exchange
 from mlxceld.api.prompt import read_request
-from mlxceld.api.sse import DONE, EventStream
+from mlxceld.api.sse import DONE, HOLE, EventStream, Mould, event
 from mlxceld.api.state import State
 from mlxceld.chat.pieces import (
     CallArguments,
@@ -49,11 +49,11 @@ class _Dialect(Protocol):
     def opening(self, answer: Answer) -> dict[str, Any] | None:
         """The chunk before an answer's first text, or None."""
 
-    def part(self, answer: Answer, text: str) -> dict[str, Any]:
-        """A chunk with text."""
+    def pieces(self, answer: Answer, event: m.Delta | m.Done) -> list[Piece]:
+        """What an event adds to an answer: each is a chunk."""
 
-    def parts(self, answer: Answer, event: m.Delta | m.Done) -> list[dict[str, Any]]:
-        """The chunks for what an event adds to an answer."""
+    def part(self, answer: Answer, piece: Piece) -> dict[str, Any]:
+        """The chunk of a piece."""
 
     def ending(
         self, answer: Answer, timings: dict[str, Any], usage_follows: bool
@@ -86,12 +86,13 @@ class _Completions:
     def opening(self, answer: Answer) -> dict[str, Any] | None:
         return None
 
-    def part(self, answer: Answer, text: str) -> dict[str, Any]:
-        choices = [self._choice(answer, text, None)]
-        return {"choices": choices, **self.head, "id": self.id}
+    def pieces(self, answer: Answer, event: m.Delta | m.Done) -> list[Piece]:
+        return [Content(event.text)] if event.text else []
 
-    def parts(self, answer: Answer, event: m.Delta | m.Done) -> list[dict[str, Any]]:
-        return [self.part(answer, event.text)] if event.text else []
+    def part(self, answer: Answer, piece: Piece) -> dict[str, Any]:
+        assert isinstance(piece, Content)
+        choices = [self._choice(answer, piece.text, None)]
+        return {"choices": choices, **self.head, "id": self.id}
 
     def ending(
         self, answer: Answer, timings: dict[str, Any], usage_follows: bool
@@ -154,19 +155,20 @@ class _Chat:
     def opening(self, answer: Answer) -> dict[str, Any] | None:
         return self._chunk(answer, {"role": "assistant", "content": None}, None)
 
-    def part(self, answer: Answer, text: str) -> dict[str, Any]:
-        return self._chunk(answer, {"content": text}, None)
-
-    def parts(self, answer: Answer, event: m.Delta | m.Done) -> list[dict[str, Any]]:
+    def pieces(self, answer: Answer, event: m.Delta | m.Done) -> list[Piece]:
         parser = self._parsers.get(answer.index)
         if parser is None:
             parser = self._parsers[answer.index] = self._prompt.parser()
         pieces = parser.feed(event.text)
         if isinstance(event, m.Done):
             pieces = pieces + parser.finish()
-        if any(isinstance(piece, CallBegins) for piece in pieces):
-            self._calling.add(answer.index)
-        return [self._chunk(answer, _delta(piece), None) for piece in pieces]
+        for piece in pieces:
+            if isinstance(piece, CallBegins):
+                self._calling.add(answer.index)
+        return pieces
+
+    def part(self, answer: Answer, piece: Piece) -> dict[str, Any]:
+        return self._chunk(answer, _delta(piece), None)
 
     def ending(
         self, answer: Answer, timings: dict[str, Any], usage_follows: bool
@@ -258,55 +260,91 @@ def _logprobs(job: Job, tokens: Sequence[m.TokenProbability]) -> dict[str, Any]:
     return {"content": shapes.probabilities(tokens, post_sampling=post)}
 
 
+class _Chunks:
+    """The chunks of one stream, as they are sent."""
+
+    def __init__(self, stream: EventStream, job: Job, dialect: _Dialect) -> None:
+        self._stream = stream
+        self._job = job
+        self._dialect = dialect
+        self._opened: set[int] = set()
+        self._untold: dict[int, list[m.TokenProbability]] = {}
+        """Probabilities of tokens whose text has not gone out yet, by answer."""
+        self._moulds: dict[tuple[int, type[Piece]], Mould] = {}
+        """Of the texts of each answer, by what kind of text it is."""
+
+    async def progress(self, answer: Answer) -> None:
+        """Tell how much of a prompt has been read."""
+        dialect = self._dialect
+        chunk = dialect.opening(answer) or dialect.part(answer, Content(""))
+        if self._job.ask.timings_per_token:
+            chunk["timings"] = shapes.timings(*mid_timings(answer))
+        await self._stream.send({**chunk, "prompt_progress": progress(answer)})
+
+    async def add(self, answer: Answer, happened: m.Delta | m.Done) -> None:
+        """Tell what an event of the engine adds to an answer."""
+        index = answer.index
+        if index not in self._opened:
+            self._opened.add(index)
+            chunk = self._dialect.opening(answer)
+            if chunk is not None:
+                await self._stream.send(chunk)
+        if happened.probabilities:
+            self._untold.setdefault(index, []).extend(happened.probabilities)
+        pieces = self._dialect.pieces(answer, happened)
+        if self._job.ask.timings_per_token or index in self._untold:
+            await self._add_with_more(answer, pieces)
+        else:
+            for piece in pieces:
+                await self._stream.put(self._encoded(answer, piece))
+        if isinstance(happened, m.Done):
+            times = shapes.done_timings(happened)
+            usage_follows = self._job.ask.include_usage
+            last = self._dialect.ending(answer, times, usage_follows)
+            self._tell(answer, last)
+            await self._stream.send(last)
+
+    async def _add_with_more(self, answer: Answer, pieces: Sequence[Piece]) -> None:
+        """Pieces with timings, and with the probabilities of their tokens."""
+        chunks = [self._dialect.part(answer, piece) for piece in pieces]
+        if chunks:
+            self._tell(answer, chunks[-1])
+        for chunk in chunks:
+            if self._job.ask.timings_per_token:
+                chunk["timings"] = shapes.timings(*mid_timings(answer))
+            await self._stream.send(chunk)
+
+    def _tell(self, answer: Answer, chunk: dict[str, Any]) -> None:
+        found = self._untold.pop(answer.index, None)
+        if found:
+            chunk["choices"][0]["logprobs"] = _logprobs(self._job, found)
+
+    def _encoded(self, answer: Answer, piece: Piece) -> bytes:
+        """The event of a piece; most are texts, and differ in nothing else."""
+        if not isinstance(piece, Content | Reasoning):
+            return event(self._dialect.part(answer, piece))
+        kind = type(piece)
+        mould = self._moulds.get((answer.index, kind))
+        if mould is None:
+            chunk = self._dialect.part(answer, kind(HOLE))
+            mould = self._moulds[answer.index, kind] = Mould(chunk)
+        return mould.filled(piece.text)
+
+
 async def _stream(exchange: Exchange, flow: Flow, job: Job, dialect: _Dialect) -> None:
     """Chunks as they come: an opening, texts, an ending for each answer, `[DONE]`."""
     stream = EventStream(exchange)
-    ask = job.ask
-    opened: set[int] = set()
-    untold: dict[int, list[m.TokenProbability]] = {}
-    """Probabilities of tokens whose text has not gone out yet, by answer."""
-
-    def tell(answer: Answer, chunk: dict[str, Any]) -> None:
-        found = untold.pop(answer.index, None)
-        if found:
-            chunk["choices"][0]["logprobs"] = _logprobs(job, found)
-
-    async def send(answer: Answer, chunk: dict[str, Any]) -> None:
-        if ask.timings_per_token:
-            chunk = {**chunk, "timings": shapes.timings(*mid_timings(answer))}
-        await stream.send(chunk)
-
-    async def open_(answer: Answer) -> None:
-        if answer.index not in opened:
-            opened.add(answer.index)
-            chunk = dialect.opening(answer)
-            if chunk is not None:
-                await stream.send(chunk)
-
+    chunks = _Chunks(stream, job, dialect)
     while not flow.finished:
-        answer, event = await flow.heard(stream.ping)
-        match event:
-            case m.Progress() if ask.return_progress and not answer.n_decoded:
-                chunk = dialect.opening(answer) or dialect.part(answer, "")
-                if ask.timings_per_token:
-                    chunk["timings"] = shapes.timings(*mid_timings(answer))
-                await stream.send({**chunk, "prompt_progress": progress(answer)})
+        answer, happened = await flow.heard(stream)
+        match happened:
             case m.Delta() | m.Done():
-                await open_(answer)
-                untold.setdefault(answer.index, []).extend(event.probabilities)
-                chunks = dialect.parts(answer, event)
-                if chunks:
-                    tell(answer, chunks[-1])
-                for chunk in chunks:
-                    await send(answer, chunk)
-                if isinstance(event, m.Done):
-                    times = shapes.done_timings(event)
-                    last = dialect.ending(answer, times, ask.include_usage)
-                    tell(answer, last)
-                    await stream.send(last)
-    if ask.include_usage:
+                await chunks.add(answer, happened)
+            case m.Progress() if job.ask.return_progress and not answer.n_decoded:
+                await chunks.progress(answer)
+    if job.ask.include_usage:
         done = [answer.finished() for answer in flow.answers]
-        usage = dialect.usage(done, ask.n)
+        usage = dialect.usage(done, job.ask.n)
         if usage is not None:
             await stream.send(usage)
     await stream.end(DONE)

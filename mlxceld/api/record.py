@@ -114,6 +114,8 @@ class Watcher:
         """Account for an event that came at `now`."""
         record = self._record
         match event:
+            case m.Delta():
+                self._decode(event.n_decoded, now)
             case m.Started():
                 if self._started:
                     return  # It was put back and has begun again.
@@ -123,8 +125,6 @@ class Watcher:
                 record.queue_ms = max(record.queue_ms or 0.0, waited * 1e3)
                 record.slots.append(event.slot)
                 self._count(event.n_prompt, event.n_cached)
-            case m.Delta():
-                self._decode(event.n_decoded, now)
             case m.Done():
                 self._decode(event.n_decoded, now)
                 self._count(event.n_prompt, event.n_cached)

@@ -17,7 +17,7 @@ from mlxceld.api.fields import Ask
 from mlxceld.api.flow import Answer, Flow, mid_timings, progress
 from mlxceld.api.http import Exchange
 from mlxceld.api.speech import Block, Change, Speech
-from mlxceld.api.sse import EventStream, event
+from mlxceld.api.sse import HOLE, EventStream, Mould, event
 from mlxceld.api.state import State
 from mlxceld.chat.conversation import ConversationError
 from mlxceld.chat.responses import chat_request
@@ -100,10 +100,12 @@ class _Stream:
         self._speech = speech
         self._n = 0
         self._opened = False
+        self._moulds: dict[int, Mould] = {}
+        """Of the texts of each block."""
 
     async def run(self, flow: Flow) -> None:
         while not flow.finished:
-            answer, happened = await flow.heard(self._stream.ping)
+            answer, happened = await flow.heard(self._stream)
             match happened:
                 case m.Progress() if self._ask.return_progress:
                     await self._progress(answer)
@@ -159,13 +161,19 @@ class _Stream:
                     content_index=0,
                     part={"type": "output_text", "text": "", "annotations": []},
                 )
-        elif change.what == "grows":
-            more: dict[str, Any] = {"delta": change.text}
-            if self._ask.timings_per_token:
-                more["timings"] = shapes.timings(*mid_timings(answer))
+        elif change.what == "grows" and self._ask.timings_per_token:
             await self._send(
-                f"{_EVENTS[block.kind]}.delta", **_at(block, place), **more
+                f"{_EVENTS[block.kind]}.delta",
+                **_at(block, place),
+                delta=change.text,
+                timings=shapes.timings(*mid_timings(answer)),
             )
+        elif change.what == "grows":
+            mould = self._moulds.get(block.index)
+            if mould is None:
+                mould = self._moulds[block.index] = _mould(block, place)
+            await self._stream.put(mould.numbered(change.text, self._n))
+            self._n += 1
         else:
             await self._end(block, place)
 
@@ -208,6 +216,13 @@ def _at(block: Block, place: dict[str, Any]) -> dict[str, Any]:
         return place
     more: dict[str, Any] = {"content_index": 0}
     return {**place, **more, "logprobs": []} if block.kind == "text" else place | more
+
+
+def _mould(block: Block, place: dict[str, Any]) -> Mould:
+    """Of the events by which a block grows."""
+    kind = f"{_EVENTS[block.kind]}.delta"
+    texts = {"delta": HOLE, "sequence_number": HOLE}
+    return Mould({"type": kind, **_at(block, place), **texts}, kind)
 
 
 def _text_part(block: Block) -> dict[str, Any]:

@@ -11,8 +11,87 @@ import msgspec
 
 from mlxceld.engine import messages as m
 
+_AT_ONCE = 1 << 18
+"""Bytes that are read at once."""
+
 _PATIENCE = 2.0
 """Seconds in which an engine whose socket is closed ends by itself."""
+
+
+class Wire(asyncio.BufferedProtocol):
+    """The front's end of the socket: what comes in, as messages.
+
+    It reads into one buffer of its own: a new one for every read, as streams have it,
+    costs more than the messages in it.
+    """
+
+    def __init__(self) -> None:
+        self.raves = False
+        """Whether what comes can be understood no more."""
+        self._buffer = bytearray(_AT_ONCE)
+        self._unread = bytearray()
+        """The beginning of a frame whose end has not come."""
+        self._messages: list[m.Up] = []
+        self._ended = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    async def receive(self) -> list[m.Up] | None:
+        """The messages that are there, of one frame or more; waits for some.
+
+        None when there will be no more. What came before the end, or before what is no
+        message, counts.
+        """
+        while not self._messages:
+            if self._ended or self.raves:
+                return None
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        found, self._messages = self._messages, []
+        return found
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        read = memoryview(self._buffer)[:nbytes]
+        if not self._unread:
+            self._unread += read[self._take(read) :]
+        else:
+            self._unread += read
+            with memoryview(self._unread) as unread:
+                taken = self._take(unread)
+            del self._unread[:taken]
+        self._wake()
+
+    def eof_received(self) -> None:
+        self._ended = True
+        self._wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._ended = True
+        self._wake()
+
+    def _take(self, data: memoryview) -> int:
+        """Take the messages of all whole frames; the bytes that those are."""
+        start = 0
+        try:
+            while len(data) >= start + m.HEADER and not self.raves:
+                body = start + m.HEADER
+                end = body + m.length(data[start:body])
+                if len(data) < end:
+                    break
+                self._messages += m.read_up(data[body:end])
+                start = end
+        except msgspec.DecodeError:
+            self.raves = True
+        return start
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
 
 class Child:
@@ -21,12 +100,12 @@ class Child:
     def __init__(
         self,
         process: asyncio.subprocess.Process,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
+        transport: asyncio.WriteTransport,
+        wire: Wire,
     ) -> None:
         self._process = process
-        self._reader = reader
-        self._writer = writer
+        self._transport = transport
+        self._wire = wire
         self.fault = ""
         """What is wrong with an engine that did not end by itself."""
 
@@ -48,30 +127,26 @@ class Child:
         except BaseException:
             ours.close()
             raise
-        return cls(process, *await asyncio.open_connection(sock=ours))
+        loop = asyncio.get_running_loop()
+        return cls(process, *await loop.create_connection(Wire, sock=ours))
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
     def send(self, messages: list[m.Down]) -> None:
-        self._writer.write(m.frame(messages))
+        self._transport.write(m.frame(messages))
 
     async def receive(self) -> list[m.Up] | None:
-        """The messages of the next frame; None when the engine has gone or raves."""
-        try:
-            header = await self._reader.readexactly(m.HEADER)
-            length = m.length(header)
-            return m.read_up(await self._reader.readexactly(length))
-        except msgspec.DecodeError:
+        """As `Wire.receive`: None when the engine has gone or raves."""
+        messages = await self._wire.receive()
+        if self._wire.raves and messages is None:
             self.fault = "sent what is no message"
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        return None
+        return messages
 
     def hang_up(self) -> None:
         """Close the socket, which ends the engine. May be called twice."""
-        self._writer.close()
+        self._transport.close()
 
     def kill(self, fault: str) -> None:
         """End an engine that would not end by itself."""

@@ -365,7 +365,7 @@ class EngineClient:
 
     def _take(self, message: m.Up) -> None:
         match message:
-            case m.Started() | m.Progress() | m.Delta():
+            case m.Delta() | m.Started() | m.Progress():
                 if (generation := self._generations.get(message.id)) is not None:
                     generation.put(message)
             case m.Done() | m.Failed():

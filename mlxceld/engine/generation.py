@@ -27,7 +27,11 @@ class EngineError(Exception):
 
 
 class Generation:
-    """One running request: iterate over its events; `cancel` when nobody listens."""
+    """One running request; `cancel` when nobody listens.
+
+    Iterate over its events, or `listen`: then there is no task that has to wake up for
+    each of them.
+    """
 
     def __init__(self, forget: Callable[[int], None], request_id: int) -> None:
         """`forget` takes the id of a request that nobody listens to."""
@@ -35,6 +39,13 @@ class Generation:
         self._forget = forget
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._ended = False
+        self._hear: Callable[[Event], None] = self._events.put_nowait
+
+    def listen(self, hear: Callable[[Event], None]) -> None:
+        """Have `hear` called with every event, those included that have come."""
+        self._hear = hear
+        while not self._events.empty():
+            hear(self._events.get_nowait())
 
     def __aiter__(self) -> AsyncIterator[Event]:
         return self._iterate()
@@ -47,7 +58,7 @@ class Generation:
 
     def put(self, event: Event) -> None:
         """Hand over an event (for the client)."""
-        self._events.put_nowait(event)
+        self._hear(event)
 
     def cancel(self) -> None:
         """Stop the engine's work for this request. Synchronous; may be called twice."""

@@ -8,13 +8,25 @@ import threading
 
 from mlxceld.engine import messages as m
 
+MOST_UNSENT = 1024 * 1024
+"""Bytes that wait for a front that does not read: ten thousand tokens and more, seconds
+of a fast model. Whoever has more to say then waits for it, since a front that is slower
+than the engine for good would fall ever further behind."""
+
 
 class Link:
-    """Whole frames both ways; sending works from any thread."""
+    """Whole frames both ways; sending works from any thread.
+
+    The thread that owns MLX does not wait for a front that is busy: what the socket
+    does not take at once is sent by a thread that lives as long as something is left.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
+        self._unsent = bytearray()
+        self._sending = False
+        """Whether the other thread is at it, so that all else has to queue up."""
 
     def receive(self) -> list[m.Down] | None:
         """The messages of the next frame; None when the front has gone.
@@ -29,9 +41,40 @@ class Link:
 
     def send(self, messages: list[m.Up]) -> None:
         """Send messages as one frame. Without a front there is nothing left to do."""
-        with self._lock:
+        frame = m.frame(messages)
+        with self._changed:
+            if not self._sending:
+                sent = self._at_once(frame)
+                if sent == len(frame):
+                    return
+                frame = frame[sent:]
+                self._sending = True
+                # No daemon: a process that ends waits until its last words are out.
+                threading.Thread(target=self._rest, name="sender").start()
+            self._unsent += frame
+            while len(self._unsent) > MOST_UNSENT:
+                self._changed.wait()
+
+    def _at_once(self, frame: bytes) -> int:
+        """Bytes that the socket takes without waiting."""
+        try:
+            return self._sock.send(frame, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            os._exit(0)
+
+    def _rest(self) -> None:
+        """Send what has piled up, and what comes meanwhile."""
+        while True:
+            with self._changed:
+                part, self._unsent = self._unsent, bytearray()
+                self._changed.notify_all()
+                if not part:
+                    self._sending = False
+                    return
             try:
-                self._sock.sendall(m.frame(messages))
+                self._sock.sendall(part)
             except OSError:
                 os._exit(0)
 

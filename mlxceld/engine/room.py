@@ -6,7 +6,7 @@ out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from mlxceld.engine import ledger
 from mlxceld.engine.runner import Runner
@@ -63,12 +63,17 @@ class Room:
             self._overflow()
         return False
 
-    def hold(self, slot: Slot, n: int) -> bool:
+    def hold(self, slot: Slot, n: int, others: Mapping[int, int] | None = None) -> bool:
         """Let the slot's span hold `n` cells, at the cost of idle slots alone.
 
-        False when clearing them would not be enough; then nothing has changed.
+        `others` says how many cells further slots, by number, are about to fill.
+        False when clearing idle ones would not be enough; then nothing has changed.
         """
-        claims = self._claims()
+        if not others and n <= self.spans.capacity(slot.id):
+            # As at nearly every step: cells of its own are in nobody's way.
+            return True
+        others = others or {}
+        claims = self._claims(others)
         if self.plan.shared:
             evict = ledger.to_evict(self.slots, claims, slot, n, self.plan.pool)
             if evict is None:
@@ -77,7 +82,7 @@ class Room:
                 self._keep(idle, self.spans.start(idle.id))
                 self.forget(idle)
                 self.evicted += 1
-            claims = self._claims()
+            claims = self._claims(others)
         held = [other.n_held for other in self.slots]
         moves = self.spans.reserve(slot.id, n, held, claims)
         if moves is None:
@@ -93,6 +98,9 @@ class Room:
         self.spans.release(slot.id)
         self.runner.forget(slot.id)
 
-    def _claims(self) -> list[int]:
+    def _claims(self, about: Mapping[int, int]) -> list[int]:
         """Cells that each slot has to keep: a decoding row needs one more at once."""
-        return [slot.n_held + decodes(slot) for slot in self.slots]
+        return [
+            max(slot.n_held + decodes(slot), about.get(slot.id, 0))
+            for slot in self.slots
+        ]

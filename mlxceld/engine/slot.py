@@ -73,6 +73,7 @@ class Request:
     mirostat: dict[int, Any] = field(default_factory=dict)
     """The state of mirostat or adaptive-p by the index of the token it is for; the
     sampler's alone."""
+    _limit: int | None = None
     _draws: list[float] = field(default_factory=list)
     _generator: np.random.Generator | None = None
 
@@ -142,6 +143,12 @@ class Request:
         one token: both as in llama-server. Where the context is shifted, an answer
         without a limit ends with as many tokens as the model was trained for.
         """
+        # Asked for several times a step, and always the same.
+        if self._limit is None:
+            self._limit = self._find_limit()
+        return self._limit
+
+    def _find_limit(self) -> int:
         n_predict = self.message.n_predict
         if self.message.shift is None:
             room = self.n_ctx - len(self.prompt)

@@ -237,16 +237,23 @@ class Detokenizer:
     llama-server.
     """
 
-    __slots__ = ("_decoder", "_shown", "_text")
+    __slots__ = ("_decoder", "_held", "_shown", "_text")
 
     def __init__(self, text: Text, preserved: Iterable[str] = ()) -> None:
         self._text = text
         self._shown = text.special_ids(preserved)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._held = False
+        """Whether bytes of an unfinished character are held back."""
 
     def add(self, token: int) -> str:
         """The text that is certain now."""
-        return self._decoder.decode(self.piece(token))
+        piece = self.piece(token)
+        if not self._held and piece.isascii():
+            return piece.decode("ascii")
+        text = self._decoder.decode(piece)
+        self._held = bool(self._decoder.getstate()[0])
+        return text
 
     def piece(self, token: int) -> bytes:
         """The bytes that a token gives here."""
@@ -259,6 +266,7 @@ class Detokenizer:
         dropped: it is cut off, not invalid.
         """
         self._decoder.reset()
+        self._held = False
         return ""
 
 

@@ -193,7 +193,7 @@ def test_status_answers_at_once_during_a_long_prompt(single: Served) -> None:
     # One in ten may be late: the machine may be busy with other things.
     assert sorted(took)[len(took) * 9 // 10] < 0.2
     assert seen == sorted(seen)
-    # 512 tokens a chunk: the whole is seen in several steps.
+    # 256 tokens a chunk: the whole is seen in several steps.
     assert len({processed for processed, _ in seen}) > 2
     single.until(single.idle)
     assert b"200 OK" in request.read()
