@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
 from mlxceld.foreign import CACHE_REUSE, IGNORED, REFUSED, Arity, Foreign
@@ -161,7 +160,9 @@ class _Record(argparse.Action):
         namespace.given.append(Given(self.option, option_string or "", str(text)))
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser(
+    options: Iterable[Option] = OPTIONS,
+) -> argparse.ArgumentParser:
     """The argparse parser of the option table; it wants words that `parse` has seen."""
     parser = _Parser(prog="mlxcel-server", add_help=False, allow_abbrev=False)
     for action in ACTIONS:
@@ -173,7 +174,7 @@ def build_parser() -> argparse.ArgumentParser:
             )
         else:
             parser.add_argument(*action.flags, dest=action.name)
-    for option in OPTIONS:
+    for option in options:
         common: dict[str, Any] = {
             "action": _Record,
             "option": option,
@@ -193,9 +194,11 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-@cache
-def _parser() -> argparse.ArgumentParser:
-    return build_parser()
+def _parser(tokens: Iterable[str]) -> argparse.ArgumentParser:
+    """A parser of the options that are named: a hundred others take a while to add."""
+    entries = (KNOWN[token.partition("=")[0]] for token in tokens)
+    named = {e.what.key: e.what for e in entries if isinstance(e.what, Option)}
+    return build_parser(named.values())
 
 
 @dataclass(slots=True)
@@ -321,7 +324,8 @@ def parse(argv: Sequence[str]) -> CommandLine:
     """What `argv` (without the name of the program) says. Never raises."""
     reader = _Reader(argv)
     reader.read()
-    seen = _parser().parse_args(reader.tokens, argparse.Namespace(given=[]))
+    parser = _parser(reader.tokens)
+    seen = parser.parse_args(reader.tokens, argparse.Namespace(given=[]))
     problems = list(reader.problems)
     form = seen.print_config
     if form is not None and form not in get_args(Form):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import platform
-
 
 def will_be_float32(
     device: str, dequantize: str, *, system: str = "", installed: str = ""
@@ -17,7 +15,7 @@ def will_be_float32(
         return dequantize == "on"
     if device != "auto":
         return device == "cpu"
-    system = system or platform.system()
+    system = system or this_system()
     return system != "Darwin" and not may_be_cuda(
         "auto", system=system, installed=installed
     )
@@ -25,9 +23,16 @@ def will_be_float32(
 
 def may_be_cuda(device: str, *, system: str = "", installed: str = "") -> bool:
     """Whether the engine may compute on a graphics card with a memory of its own."""
-    if device == "cpu" or (system or platform.system()) == "Darwin":
+    if device == "cpu" or (system or this_system()) == "Darwin":
         return False
     return "cuda" in (installed or _backends())
+
+
+def this_system() -> str:
+    """`Linux`, `Darwin`, ..."""
+    import platform  # slow for what it tells; most commands never ask
+
+    return platform.system()
 
 
 def _backends() -> str:

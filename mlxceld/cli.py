@@ -1,7 +1,7 @@
 """`mlxcel-server`: the command line.
 
-Imports neither MLX nor the web framework before it really serves, so that help, the
-check and the printed configuration answer at once.
+Imports neither MLX nor the web framework before it really serves, and what reads a
+configuration only where one is read, so that every question is answered at once.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from mlxceld import __version__
 from mlxceld.argv import CommandLine, Whose, parse
-from mlxceld.config import NO_MODEL, BadConfig, Resolved, resolve
 from mlxceld.exits import Exit
 from mlxceld.problems import Problem, Refused
+
+if TYPE_CHECKING:
+    from mlxceld.config import Resolved
 
 
 def main(
@@ -41,6 +44,8 @@ def _run(line: CommandLine, environ: Mapping[str, str]) -> int:
     if line.version:
         print(f"mlxcel-server {__version__}")
         return Exit.OK
+    from mlxceld.config import NO_MODEL, BadConfig, resolve
+
     try:
         resolved = resolve(line, environ)
     except BadConfig as bad:

@@ -48,6 +48,7 @@ class Event(StrEnum):
     LOADED = "loaded", "The engine is back, or a remark about the loaded model"
     LOAD_FAILED = "load_failed", "The model could not be loaded; the daemon ends"
     LISTENING = "listening", "The model is loaded and this address serves it"
+    STARTED = "started", "How long a start took, by phase, in seconds"
     ENGINE_LOST = "engine_lost", "The engine crashed or hung; running requests failed"
     ENGINE_FAULT = "engine_fault", "A fault in the engine that ended single requests"
     SLEEPING = "sleeping", "The idle engine was ended and its memory is free"

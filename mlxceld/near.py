@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
@@ -11,6 +10,8 @@ def nearest(word: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
 
     Case, and the difference between dashes and underscores, do not count.
     """
+    import difflib  # only a mistake needs it
+
     found, best = None, cutoff
     matcher = difflib.SequenceMatcher(autojunk=False)
     matcher.set_seq2(_plain(word))

@@ -81,9 +81,12 @@ class FactoredRope(nn.Module):
         )
 
 
-def open_gguf(path: Path) -> Header:
-    """The whole header of a GGUF file that the engine can run; else `Refused`."""
-    header = read_header(path, arrays=True)
+def open_gguf(path: Path, *, vocabulary: bool = True) -> Header:
+    """The header of a GGUF file that the engine can run; else `Refused`.
+
+    Without `vocabulary` the long arrays are left out, which take most of the time.
+    """
+    header = read_header(path, arrays=vocabulary)
     check_gguf(path, header)
     return header
 

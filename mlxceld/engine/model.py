@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +21,11 @@ blas.load_blas()  # before MLX, or not at all
 
 import mlx.core as mx  # noqa: E402
 import mlx.nn as nn  # noqa: E402
+import msgspec  # noqa: E402
 from mlx.utils import tree_flatten, tree_map, tree_unflatten  # noqa: E402
 # isort: on
 
+from mlxceld.engine import aside, lean  # noqa: E402
 from mlxceld.engine.messages import ModelInfo, ModelSource  # noqa: E402
 from mlxceld.engine.text import Text  # noqa: E402
 from mlxceld.modelfiles import (  # noqa: E402
@@ -41,15 +45,34 @@ _NAMES = {mx.float32: "F32", mx.float16: "F16", mx.bfloat16: "BF16"}
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A model that is in memory, on its device."""
+    """A model that is in memory, on its device; its vocabulary may still be read."""
 
     model: Any
     """Callable as `model(inputs, cache=...)`: [B, L] tokens to [B, L, n_vocab]."""
-    text: Text
-    info: ModelInfo
+    bare: ModelInfo
+    """What is known without the vocabulary."""
     device: mx.Device
     dtype: mx.Dtype
     """What the model computes in: the type of most of its floating parameters."""
+    vocabulary: Future[Text]
+
+    @property
+    def text(self) -> Text:
+        """Waits for the vocabulary. Raises `Refused` for one that cannot be used."""
+        return self.vocabulary.result()
+
+    @property
+    def info(self) -> ModelInfo:
+        """All that the API tells. Waits, and raises, as `text` does."""
+        text = self.text
+        return msgspec.structs.replace(
+            self.bare,
+            chat_template=text.chat_template,
+            bos_token=text.bos_token,
+            eos_token=text.eos_token,
+            eos_ids=tuple(sorted(text.eos_ids)),
+            add_bos=text.add_bos,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +80,7 @@ class _Read:
     """A model as its files hold it, before anything is made of its weights."""
 
     model: nn.Module
-    text: Text
+    text: Future[Text]
     config: dict[str, Any]
     ftype: str
     architecture: str
@@ -70,8 +93,10 @@ def load_model(
 
     `dequantize` on turns all weights into float32, off leaves them as they are; auto
     is on for the CPU, where products of anything else are slow, and off for a GPU.
-    Raises `Refused` for a model that is missing, damaged or not supported.
+    Raises `Refused` for a model that is missing, damaged or not supported. Its
+    vocabulary is read meanwhile, and may take longer.
     """
+    lean.install()
     from mlxceld.engine import attention
 
     attention.install()
@@ -88,7 +113,7 @@ def load_model(
         to_float32(read.model)
     size = _evaluate(read.model, path, progress)
     info = _info(read, n_params, size, "gpu" if chosen.type == mx.gpu else "cpu")
-    return Loaded(read.model, read.text, info, chosen, compute_dtype(read.model))
+    return Loaded(read.model, info, chosen, compute_dtype(read.model), read.text)
 
 
 def choose_device(name: str) -> mx.Device:
@@ -120,8 +145,7 @@ def find(source: ModelSource, progress: Progress) -> Path:
         return path
     if not source.hf_repo:
         raise _refused("", "no model is given", "set model.path (`--model`)")
-    from mlx_lm import utils
-
+    utils = lean.model_loader()
     where = f"Hugging Face repository {source.hf_repo}"
     if not source.offline:
         progress(f"fetching {source.hf_repo}", 0, 0)
@@ -199,8 +223,12 @@ def compute_dtype(model: nn.Module) -> mx.Dtype:
 def _read_gguf(path: Path) -> _Read:
     from mlxceld.engine import gguf, gguftext
 
-    header = gguf.open_gguf(path)
-    text = gguftext.read_text(path, header.metadata)
+    header = gguf.open_gguf(path, vocabulary=False)
+
+    def read_text() -> Text:
+        return gguftext.read_text(path, gguf.open_gguf(path).metadata)
+
+    text = aside.start(read_text, "vocabulary")
     model = gguf.build_model(path, header)
     config = gguf.llama_config(path, header)
     ftype = gguf.FILE_TYPES.get(header.metadata.get("general.file_type", -1), "")
@@ -210,8 +238,7 @@ def _read_gguf(path: Path) -> _Read:
 def _read_directory(path: Path) -> _Read:
     # transformers would tell every user of ours that it misses PyTorch.
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
-    from mlx_lm import utils
-
+    utils = lean.model_loader()
     kind = read_config(path)["model_type"]
     for file in weight_files(path):
         read_safetensors_header(file)
@@ -219,23 +246,26 @@ def _read_directory(path: Path) -> _Read:
         model, config = utils.load_model(path, lazy=True)
     except Exception as error:  # ValueError, KeyError, TypeError, RuntimeError, ...
         raise _not_loaded(path, kind, error) from None
-    try:
-        wrapper = utils.load_tokenizer(
-            path, {"trust_remote_code": False}, config.get("eos_token_id")
-        )
-        text = Text.from_hf(wrapper, _numbers(config.get("eos_token_id")))
-    except Exception as error:
-        raise _refused(
-            str(path),
-            f"its tokenizer cannot be loaded: {_first_line(error)}",
-            "the directory needs tokenizer.json and tokenizer_config.json",
-        ) from None
+    ends = config.get("eos_token_id")
+    text = aside.start(partial(_read_tokenizer, path, utils, ends), "vocabulary")
     quantization = config.get("quantization")
     if isinstance(quantization, dict) and "bits" in quantization:
         ftype = f"{quantization['bits']}bit"
     else:
         ftype = _NAMES.get(compute_dtype(model), "")
     return _Read(model, text, config, ftype, str(kind))
+
+
+def _read_tokenizer(path: Path, utils: Any, ends: Any) -> Text:
+    try:
+        wrapper = utils.load_tokenizer(path, {"trust_remote_code": False}, ends)
+        return Text.from_hf(wrapper, _numbers(ends))
+    except Exception as error:
+        raise _refused(
+            str(path),
+            f"its tokenizer cannot be loaded: {_first_line(error)}",
+            "the directory needs tokenizer.json and tokenizer_config.json",
+        ) from None
 
 
 def _not_loaded(path: Path, kind: str, error: Exception) -> Refused:
@@ -295,7 +325,6 @@ def _batches(arrays: list[mx.array], nbytes: int) -> Iterator[list[mx.array]]:
 def _info(read: _Read, n_params: int, size: int, device: str) -> ModelInfo:
     config = text_config(read.config)
     logits = read.model(mx.array([[0]]))
-    text = read.text
     return ModelInfo(
         n_vocab=logits.shape[-1],
         n_ctx_train=trained_length(config),
@@ -304,11 +333,6 @@ def _info(read: _Read, n_params: int, size: int, device: str) -> ModelInfo:
         size=size,
         ftype=read.ftype,
         architecture=read.architecture,
-        chat_template=text.chat_template,
-        bos_token=text.bos_token,
-        eos_token=text.eos_token,
-        eos_ids=tuple(sorted(text.eos_ids)),
-        add_bos=text.add_bos,
         device=device,
     )
 

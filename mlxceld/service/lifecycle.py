@@ -1,25 +1,25 @@
 """From resolved settings to a served model, and back down without losing an answer.
 
 Sockets are bound first, then the engine loads behind them: a health check gets its 503
-from the first moment. SIGTERM and SIGINT drain: the daemon goes on listening and says
-503 to new requests, running ones get `server.drain_timeout` seconds, what is left then
-ends with an error. A second signal ends at once. SIGHUP reads the configuration again.
-When the front goes, however it goes, the engine sees its socket close and goes too.
+from the first moment. What serves HTTP is imported while it loads. SIGTERM and SIGINT
+drain: the daemon goes on listening and says 503 to new requests, running ones get
+`server.drain_timeout` seconds, what is left then ends with an error. A second signal
+ends at once. SIGHUP reads the configuration again. When the front goes, however it
+goes, the engine sees its socket close and goes too.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import importlib
 import os
 import signal
 import ssl
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
-import uvicorn
 
 from mlxceld import config, logs
 from mlxceld.check import check_folders, estimate
@@ -29,7 +29,7 @@ from mlxceld.engine.client import EngineClient
 from mlxceld.exits import Exit
 from mlxceld.logs import Event
 from mlxceld.problems import Refused
-from mlxceld.service import activation, inherited, startup
+from mlxceld.service import activation, inherited, starting, startup
 from mlxceld.service.inherited import Inherited
 from mlxceld.service.manager import Manager
 from mlxceld.service.progress import Progress
@@ -53,6 +53,10 @@ _END = 5.0
 """Seconds that the end of the daemon may take once the drain is over."""
 
 
+_SERVER = ("mlxceld.service.httpd", "mlxceld.api.app", "mlxceld.service.reload")
+"""What takes most of a second to import, and is not needed before the engine starts."""
+
+
 def run(resolved: config.Resolved) -> int:
     """Serve until told to stop; returns the exit status.
 
@@ -74,7 +78,7 @@ def run(resolved: config.Resolved) -> int:
         load = startup.load_message(settings)
         given = inherited.take(os.environ)
     except Refused as refused:
-        return _refuse(refused, Exit.CONFIG)
+        return startup.refuse(refused, Exit.CONFIG)
     if settings.model.hf_token:
         # The engine inherits it; a command line would show it to everybody.
         os.environ["HF_TOKEN"] = settings.model.hf_token
@@ -102,7 +106,7 @@ async def serve(
         given = given or inherited.take(os.environ)
         tls = tls_context(settings.server)
     except Refused as refused:
-        return _refuse(refused, Exit.CONFIG)
+        return startup.refuse(refused, Exit.CONFIG)
     scheme = "http" if tls is None else "https"
     server = settings.server
     try:
@@ -110,7 +114,7 @@ async def serve(
             server.host, server.port, scheme, server.socket_mode
         )
     except Refused as refused:
-        return _refuse(refused, Exit.FAILURE)
+        return startup.refuse(refused, Exit.FAILURE)
     if given.sockets:
         activation.tell(settings.server, listeners)
     if given.notifier.watchdog:
@@ -118,30 +122,15 @@ async def serve(
         often = min(load.chunk_seconds, given.notifier.watchdog / 4)
         load = msgspec.structs.replace(load, chunk_seconds=often)
     try:
-        daemon = Daemon(settings, load, listeners, given, command, said, tls, read)
-        daemon.gate.live.state.watching.flips = coming
-        return await daemon.run()
+        daemon = Daemon(settings, load, listeners, given, command, said, tls)
+        return await daemon.run(coming, read)
     except Refused as refused:
         # A key file or a chat template that cannot be used.
-        return _refuse(refused, Exit.CONFIG)
+        return startup.refuse(refused, Exit.CONFIG)
     finally:
         given.notifier.close()
         for listener in listeners:
             listener.close()
-
-
-def _refuse(refused: Refused, status: Exit) -> int:
-    for problem in refused.problems:
-        sys.stderr.write(problem.render() + "\n")
-    return status
-
-
-class _Server(uvicorn.Server):
-    """uvicorn without signal handlers: it would drop the second of two signals."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 class Daemon:
@@ -156,83 +145,91 @@ class Daemon:
         command: Sequence[str] | None = None,
         said: frozenset[str] = frozenset(),
         tls: ssl.SSLContext | None = None,
-        read: Read | None = None,
     ) -> None:
-        # Litestar and its dependencies take a third of a second to import.
-        from mlxceld.api.app import build_app
-        from mlxceld.api.http import MAX_HEADER
-        from mlxceld.service.connections import connections
-        from mlxceld.service.reload import Reloader
-
+        self._settings = settings
         self._listeners = listeners
+        self._given = given
         self._said = said
+        self._tls = tls
+        self._stopwatch = starting.Stopwatch()
         self._client = EngineClient(
             load,
             command,
             care=startup.care(settings),
             on_change=self._engine_changed,
-            on_fault=_log_fault,
+            on_fault=startup.log_fault,
         )
         self._manager = Manager(given.notifier, self._client)
-        hosts = activation.hosts(listeners) if given.sockets else None
-        self.gate = build_app(settings, self._client, given.environ, hosts)
-        self._reloader = Reloader(
-            read or (lambda: config.resolve(sys.argv[1:], given.environ)),
-            settings,
-            self.gate.live,
-            given.environ,
-            tls,
-        )
-        self._server = _Server(
-            uvicorn.Config(
-                self.gate,
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,
-                lifespan="auto",
-                ws="none",
-                http=connections(settings.server.timeout),
-                h11_max_incomplete_event_size=MAX_HEADER,
-                ssl_context_factory=None if tls is None else lambda *_: tls,
-            )
-        )
         self._stop = asyncio.Event()
         self._again = asyncio.Event()
+        self._built = False
         self._loaded = False
         self._announced = False
         self._lost: Loss | None = None
         self._progress = Progress()
 
-    async def run(self) -> int:
-        """Serve until a signal or a failure; returns the exit status."""
+    async def run(self, coming: tuple[Announcement, ...], read: Read | None) -> int:
+        """Serve until a signal or a failure; returns the exit status.
+
+        `coming` are flips that the log has warned of, `read` reads the configuration
+        again. Raises `Refused` for a key file or a chat template that is of no use.
+        """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._told_to_stop, number)
         loop.add_signal_handler(signal.SIGHUP, self._again.set)
-        sockets = [listener.sock for listener in self._listeners]
-        serving = asyncio.create_task(self._server.serve(sockets), name="http")
-        beside = [
-            asyncio.create_task(self._manager.run(), name="manager"),
-            asyncio.create_task(self._reload(), name="reload"),
-        ]
         for listener in self._listeners:
             _log.info(
                 Event.BOUND,
                 message=f"{listener.url} answers 503 until the model is loaded",
                 url=listener.url,
             )
+        await self._client.start()
+        while self._client.pid is None and self._client.state == "loading":
+            await asyncio.sleep(0.001)
+        # The engine is on its way: it imports and reads while we do.
+        managing = asyncio.create_task(self._manager.run(), name="manager")
+        try:
+            for module in _SERVER:
+                await asyncio.to_thread(importlib.import_module, module)
+            self._build(coming, read)
+        except BaseException:
+            managing.cancel()
+            await self._client.stop()
+            raise
+        sockets = [listener.sock for listener in self._listeners]
+        serving = asyncio.create_task(self._server.serve(sockets), name="http")
+        reloading = asyncio.create_task(self._reload(), name="reload")
         status = Exit.FAILURE
         try:
-            await self._client.start()
             status = await self._until_the_end(serving)
         finally:
             await self._drain(serving)
-            for task in beside:
-                task.cancel()
-            await asyncio.gather(*beside, return_exceptions=True)
+            managing.cancel()
+            reloading.cancel()
+            await asyncio.gather(managing, reloading, return_exceptions=True)
         _log.info(Event.STOPPED, message="stopped", status=int(status))
         return status
+
+    def _build(self, coming: tuple[Announcement, ...], read: Read | None) -> None:
+        """Make the application and the server around it."""
+        from mlxceld.api.app import build_app
+        from mlxceld.service.httpd import http_server
+        from mlxceld.service.reload import Reloader
+
+        given, settings = self._given, self._settings
+        hosts = activation.hosts(self._listeners) if given.sockets else None
+        self.gate = build_app(settings, self._client, given.environ, hosts)
+        self.gate.live.state.watching.flips = coming
+        self._reloader = Reloader(
+            read or (lambda: config.resolve(sys.argv[1:], given.environ)),
+            settings,
+            self.gate.live,
+            given.environ,
+            self._tls,
+        )
+        self._server = http_server(self.gate, settings.server.timeout, self._tls)
+        self._built = True
 
     async def _until_the_end(self, serving: asyncio.Task[None]) -> Exit:
         """Wait for the first thing that ends the daemon, and say what it was."""
@@ -286,10 +283,21 @@ class Daemon:
                 n_ctx=ready.plan.slot_ctx,
             )
         self._manager.serves()
+        self._tell_times(ready)
+
+    def _tell_times(self, ready: messages.Ready) -> None:
+        """Log how long the start took, and keep it for /metrics."""
+        seconds = self._stopwatch.ends(ready.seconds)
+        self.gate.live.state.metrics.start = seconds
+        starting.tell(seconds)
 
     def _engine_changed(self) -> None:
         """Log what the engine does: phases of loading, a crash, sleep, the way back."""
         client = self._client
+        if client.state in ("loading", "waking") and client.loading is None:
+            self._stopwatch.engine_starts()
+        elif client.state == "ready":
+            self._stopwatch.engine_ready()
         if client.lost is not self._lost and client.lost is not None:
             self._lost = client.lost
             self._loaded = False
@@ -311,6 +319,7 @@ class Daemon:
             assert client.ready is not None
             self._said = startup.tell_plan(client.ready.plan, self._said)
             _log.info(Event.LOADED, message="the engine is back")
+            self._tell_times(client.ready)
         self._progress.tell(client.loading)
 
     def _gave_up(self, lost: asyncio.Task[None]) -> Exit:
@@ -372,7 +381,8 @@ class Daemon:
         _log.info(
             Event.DRAINING, message=f"{signal.Signals(number).name}: no new requests"
         )
-        self._close()
+        if self._built:
+            self._close()
         self._stop.set()
 
     async def _reload(self) -> None:
@@ -388,11 +398,3 @@ class Daemon:
 
 def _requests(n: int) -> str:
     return f"{n} request{'s' if n > 1 else ''}"
-
-
-def _log_fault(fault: messages.Fault) -> None:
-    _log.error(
-        Event.ENGINE_FAULT,
-        message=f"{fault.error} while {fault.where}",
-        trace=fault.trace,
-    )

@@ -31,6 +31,7 @@ _BOUNDS = frozenset(
         "engine.overflow",
         "engine.queue_timeout",
         "engine.slot_prompt_similarity",
+        "engine.token_gap",
         "server.queue_size",
     }
 )
@@ -151,6 +152,7 @@ class Reloader:
             queue_timeout=engine.queue_timeout,
             slot_prompt_similarity=engine.slot_prompt_similarity,
             overflow=engine.overflow,
+            token_gap=engine.token_gap,
         )
 
     def _tell_warnings(self, resolved: Resolved) -> None:

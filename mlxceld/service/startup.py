@@ -7,6 +7,8 @@ what it measures, and that one counts.
 
 from __future__ import annotations
 
+import sys
+
 from mlxceld import __version__, config, flips, logs
 from mlxceld.check import ANY_MODEL, memory_limit
 from mlxceld.engine import messages
@@ -15,7 +17,7 @@ from mlxceld.exits import Exit
 from mlxceld.logs import Event
 from mlxceld.options import OPTIONS
 from mlxceld.plan import Geometry, Plan, make_plan
-from mlxceld.problems import Problem
+from mlxceld.problems import Problem, Refused
 from mlxceld.settings import Settings
 
 _log = logs.get("mlxceld.service")
@@ -100,7 +102,8 @@ def load_message(settings: Settings) -> messages.Load:
         dequantize=engine.dequantize,
         cache_type_k=engine.cache_type_k,
         cache_type_v=engine.cache_type_v,
-        prefill_chunk=engine.batch_size,
+        prefill_chunk=engine.batch_size or 0,
+        token_gap=engine.token_gap,
         queue_size=settings.server.queue_size,
         slot_prompt_similarity=engine.slot_prompt_similarity,
         chunk_seconds=min(10.0, watchdog / 4) if watchdog else 10.0,
@@ -124,3 +127,19 @@ def load_failed(error: LoadError) -> Exit:
     problem = Problem(error.what, hint=error.hint)
     _log.error(Event.LOAD_FAILED, message=problem.render())
     return Exit.CONFIG if error.config else Exit.FAILURE
+
+
+def log_fault(fault: messages.Fault) -> None:
+    """Log a fault of the engine that it survived."""
+    _log.error(
+        Event.ENGINE_FAULT,
+        message=f"{fault.error} while {fault.where}",
+        trace=fault.trace,
+    )
+
+
+def refuse(refused: Refused, status: Exit) -> int:
+    """Say why the daemon does not start, in the words of the command line."""
+    for problem in refused.problems:
+        sys.stderr.write(problem.render() + "\n")
+    return status

@@ -20,12 +20,14 @@ mx = model.mx
 
 
 def _load(path: Path | str, dequantize: str = "auto", **more: Any) -> Loaded:
-    return load_model(
+    loaded = load_model(
         ModelSource(path=str(path)),
         device=more.pop("device", "cpu"),
         dequantize=dequantize,
         progress=more.pop("progress", lambda *_: None),
     )
+    loaded.vocabulary.result()
+    return loaded
 
 
 def _refusal(path: Path | str, **more: Any) -> str:
@@ -71,6 +73,26 @@ def test_quantised_weights_become_the_floats_they_stand_for(tmp_path: Path) -> N
         np.testing.assert_allclose(
             np.array(module.weight), wanted.reshape(320, 64), atol=1e-5
         )
+
+
+@pytest.mark.parametrize("dequantize", ["off", "on"])
+def test_loading_holds_the_weights_once(tmp_path: Path, dequantize: str) -> None:
+    """MLX reads tensors into its own buffers; packed ones go as they are unpacked."""
+    path = tiny.tiny_model_dir(
+        tmp_path,
+        bits=8,
+        num_hidden_layers=12,
+        hidden_size=256,
+        intermediate_size=1024,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+    )
+    mx.clear_cache()
+    before = mx.get_active_memory()
+    mx.reset_peak_memory()
+    loaded = _load(path, dequantize)
+    assert loaded.bare.size > 10 << 20
+    assert mx.get_peak_memory() - before < 1.15 * loaded.bare.size
 
 
 def test_dequantising_can_be_left_off_and_changes_no_logits(tmp_path: Path) -> None:

@@ -32,6 +32,21 @@ def test_health_says_503_from_the_first_moment_and_200_once_the_model_is_loaded(
         assert httpx.get(f"{url}/health", timeout=PATIENCE).status_code == 200
 
 
+def test_how_long_the_start_took_is_told_by_phase() -> None:
+    with daemon(script={"load_seconds": 0.3}, server={"metrics": True}) as one:
+        url = one.ready()
+        seconds = one.wait_for("started")["seconds"]
+        engine = ["engine", "imports", "weights"]
+        assert list(seconds) == ["front", *engine, "serving", "total"]
+        assert seconds["weights"] >= 0.3
+        parts = sum(took for phase, took in seconds.items() if phase != "total")
+        assert parts == pytest.approx(seconds["total"], abs=0.01)
+        metrics = httpx.get(f"{url}/metrics", timeout=PATIENCE).text
+        assert (
+            f'mlxcel_start_seconds{{phase="total"}} {seconds["total"]:.2f}' in metrics
+        )
+
+
 def test_the_plan_is_in_the_log_in_words() -> None:
     with daemon(
         engine={"mode": "llama-compat", "ctx_size": 4096, "parallel": 4}

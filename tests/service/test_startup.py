@@ -141,6 +141,7 @@ def test_the_engine_is_told_what_the_settings_say() -> None:
             slot_prompt_similarity=0.5,
             overflow="error",
             queue_timeout=2.5,
+            token_gap=0.05,
         ),
         server=ServerSettings(queue_size=7),
     )
@@ -160,6 +161,12 @@ def test_the_engine_is_told_what_the_settings_say() -> None:
     assert (load.cache_type_k, load.cache_type_v) == ("q8_0", "f16")
     assert load.slot_prompt_similarity == 0.5
     assert (load.overflow, load.queue_timeout) == ("error", 2.5)
+    assert load.token_gap == 0.05
+
+
+def test_what_depends_on_the_device_is_left_to_the_engine() -> None:
+    load = startup.load_message(Settings())
+    assert (load.prefill_chunk, load.token_gap) == (0, None)
 
 
 @pytest.mark.parametrize("share", ["auto", "60%"])
