@@ -213,6 +213,7 @@ def _geometry(request: Request, migration: Migration) -> Geometry | None:
         return None
     from mlxceld.backend import will_be_float32
     from mlxceld.geometry import read_geometry
+    from mlxceld.pacing import chunk_of, kind_of
 
     def word(name: str) -> str:
         return cast("str", migration.values.get(f"engine.{name}", "auto"))
@@ -220,8 +221,12 @@ def _geometry(request: Request, migration: Migration) -> Geometry | None:
     return read_geometry(
         Path(request.model),
         float32=will_be_float32(word("device"), word("dequantize")),
-        chunk=cast("int", migration.values.get("engine.batch_size", 512)),
+        chunk=chunk_of(
+            cast("int | None", migration.values.get("engine.batch_size")),
+            word("device"),
+        ),
         cache_types=(word("cache_type_k"), word("cache_type_v")),
+        kind=kind_of(word("device")),
     )
 
 

@@ -17,6 +17,7 @@ from mlxceld.config import Resolved, wish
 from mlxceld.flips import announcements
 from mlxceld.geometry import read_geometry
 from mlxceld.memory import memory_limit_bytes
+from mlxceld.pacing import chunk_of, kind_of
 from mlxceld.plan import Geometry, Plan, make_plan
 from mlxceld.problems import Problem, Refused
 from mlxceld.service.secrets import read_keys
@@ -79,8 +80,9 @@ def estimate(settings: Settings) -> Geometry | None:
     return read_geometry(
         Path(model.path),
         float32=will_be_float32(engine.device, engine.dequantize),
-        chunk=engine.batch_size,
+        chunk=chunk_of(engine.batch_size, engine.device),
         cache_types=(engine.cache_type_k, engine.cache_type_v),
+        kind=kind_of(engine.device),
     )
 
 

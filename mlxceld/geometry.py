@@ -26,6 +26,12 @@ from mlxceld.modelfiles import (
 from mlxceld.plan import Geometry
 from mlxceld.problems import Problem, Refused
 from mlxceld.shape import Shape, shape_of
+from mlxceld.working import (
+    growing_layers,
+    work_bytes,
+    work_bytes_per_cell,
+    work_bytes_per_slot,
+)
 
 CHUNK = 512
 """Tokens of the largest prompt chunk, where nothing else is said."""
@@ -47,6 +53,7 @@ class _Run:
     float32: bool
     chunk: int
     cache_types: tuple[str, str]
+    kind: str
 
 
 def read_geometry(
@@ -55,14 +62,16 @@ def read_geometry(
     float32: bool,
     chunk: int = CHUNK,
     cache_types: tuple[str, str] = (cachetypes.AUTO, cachetypes.AUTO),
+    kind: str = "",
 ) -> Geometry:
     """Estimate the geometry of the model at `path`.
 
     `path` is a model directory with config.json, or a GGUF file. `float32` says that
     the weights will be dequantised to float32, as on the CPU; `chunk` is the number
     of prompt tokens read in one step, `cache_types` say how keys and values are stored
-    (`cachetypes.TYPES`). Raises `Refused` for a path that is missing,
-    files that are damaged, and models that the engine cannot run.
+    (`cachetypes.TYPES`), `kind` what it runs on (a key of `pacing.PACINGS`; left out it
+    goes by `float32`). Raises `Refused` for a path that is missing, files that are
+    damaged, and models that the engine cannot run.
     """
     try:
         mode = path.stat().st_mode
@@ -72,7 +81,7 @@ def read_geometry(
             what = f"cannot be read: {error.strerror}"
         hint = "give a GGUF file or a directory with config.json and weights"
         raise _refused(path, what, hint) from None
-    run = _Run(float32, chunk, cache_types)
+    run = _Run(float32, chunk, cache_types, kind or ("cpu" if float32 else "cuda"))
     if S_ISDIR(mode):
         return _of_directory(path, run)
     header = read_header(path)
@@ -89,7 +98,7 @@ def kv_bytes_per_token(
 
     A latent counts as keys.
     """
-    layers = shape.layers if shape.full_layers is None else shape.full_layers
+    layers = growing_layers(shape)
     key, value = (cachetypes.width(kind, width) for kind in types)
     if shape.latent:
         return round(layers * shape.latent * key)
@@ -101,19 +110,6 @@ def fixed_bytes_per_slot(shape: Shape, width: int) -> int:
     """Bytes of one slot that do not grow with its text: windows and states."""
     windows = shape.sliding_layers * shape.window * shape.token_values
     return round(windows * width) + shape.state_values * 4
-
-
-def work_bytes(shape: Shape, width: int, *, chunk: int, scores: int) -> int:
-    """Working memory of one step that reads `chunk` tokens.
-
-    Per token, in values of `width` bytes: four times the hidden size (the residual
-    and its copies), three times the inner size of the MLP, all queries, keys and
-    values, and the logits; and the attention scores of all heads over `scores` cells,
-    which only exist where the attention is not one fused kernel.
-    """
-    per_token = 4 * shape.hidden + 3 * shape.inner + shape.vocab
-    per_token += shape.heads * shape.key_dim + round(2 * shape.kv_heads) * shape.key_dim
-    return chunk * (per_token + shape.heads * scores) * width
 
 
 def check_gguf(path: Path, header: Header) -> None:
@@ -212,17 +208,17 @@ def _geometry(
     width: int,
     run: _Run,
 ) -> Geometry:
-    cells = min(trained or 0, 8192)
-    work = work_bytes(shape, width, chunk=run.chunk, scores=cells if run.float32 else 0)
-    if any(cachetypes.width(kind, width) != width for kind in run.cache_types):
-        # One layer's keys and values are brought back to the model's precision.
-        work += round(cells * shape.token_values * width)
+    chunk, kind, types = run.chunk, run.kind, run.cache_types
     return Geometry(
         n_ctx_train=trained,
-        kv_bytes_per_token=kv_bytes_per_token(shape, width, run.cache_types),
+        kv_bytes_per_token=kv_bytes_per_token(shape, width, types),
         fixed_bytes_per_slot=fixed_bytes_per_slot(shape, width),
         weight_bytes=weights,
-        work_bytes=work,
+        work_bytes=work_bytes(shape, width, chunk=chunk, kind=kind),
+        work_bytes_per_cell=work_bytes_per_cell(
+            shape, width, chunk=chunk, kind=kind, types=types
+        ),
+        work_bytes_per_slot=work_bytes_per_slot(shape, width, kind=kind),
     )
 
 

@@ -64,8 +64,17 @@ class Geometry:
     fixed_bytes_per_slot: int = 0
     weight_bytes: int = 0
     work_bytes: int = 0
-    """Working memory of one step: the activations of the largest prompt chunk."""
+    """Working memory of the largest prompt chunk, attention scores aside."""
+    work_bytes_per_cell: int = 0
+    """What each token of a slot's context adds to it, where scores are held whole."""
+    work_bytes_per_slot: int = 0
+    """What each slot adds: its row of a decode step."""
     measured: bool = False
+
+    def step_bytes(self, slots: int, slot_ctx: int) -> int:
+        """Working memory of a step that reads a chunk and decodes all slots."""
+        rows = slots * self.work_bytes_per_slot
+        return self.work_bytes + slot_ctx * self.work_bytes_per_cell + rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +230,7 @@ def make_plan(
         kv_bytes_per_token=model.kv_bytes_per_token,
         fixed_bytes_per_slot=model.fixed_bytes_per_slot,
         weight_bytes=model.weight_bytes,
-        work_bytes=model.work_bytes,
+        work_bytes=model.step_bytes(slots, slot_ctx),
         memory_limit=memory_limit,
         measured=model.measured,
         notes=tuple(notes),
@@ -344,11 +353,12 @@ def _what_fits(
     room = (
         memory_limit
         - model.weight_bytes
-        - model.work_bytes
+        - model.step_bytes(slots, 0)
         - slots * model.fixed_bytes_per_slot
     )
-    cells = max(0, room) // model.kv_bytes_per_token
-    window = cells if shared else cells // slots
+    spans = 1 if shared else slots
+    token = spans * model.kv_bytes_per_token + model.work_bytes_per_cell
+    window = max(0, room) // token
     if window >= trained:
         return trained, False
     # Below the floor the plan stays at the floor and the memory check refuses it,

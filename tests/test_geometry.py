@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxceld.geometry import read_geometry, work_bytes
+from mlxceld.geometry import read_geometry
+from mlxceld.pacing import PACINGS
 from mlxceld.problems import Refused
-from mlxceld.shape import Shape
 from tests import ggufwriter, tiny
 
 
@@ -157,21 +157,24 @@ def test_a_gguf_file_gives_the_same_figures(tmp_path: Path) -> None:
     assert packed.kv_bytes_per_token == 3 * 2 * 16 * 2 * 2
 
 
-def test_working_memory_follows_the_documented_formula() -> None:
-    shape = Shape(
-        layers=2,
-        hidden=64,
-        heads=4,
-        kv_heads=2,
-        key_dim=16,
-        value_dim=16,
-        inner=128,
-        vocab=320,
-    )
-    per_token = 4 * 64 + 3 * 128 + 320 + 4 * 16 + 2 * 2 * 16
-    assert work_bytes(shape, 2, chunk=10, scores=0) == 10 * per_token * 2
-    with_scores = 10 * (per_token + 4 * 100) * 2
-    assert work_bytes(shape, 2, chunk=10, scores=100) == with_scores
+@pytest.mark.parametrize(
+    ("kind", "float32", "chunk", "per_cell"),
+    [
+        # A layer makes 4608 values of a token, see test_working.py.
+        ("", True, 10 * 4608 * 4, 10 * (8 * 4 + 1)),
+        ("", False, 2 * (9 + PACINGS["cuda"].grain) * 4608 * 2 + (64 << 20), 0),
+        ("cpu", False, 10 * 4608 * 2, 10 * (8 * 2 + 1)),
+        ("metal", False, 2 * 10 * 4608 * 2, 0),
+    ],
+)
+def test_the_working_memory_is_that_of_the_device(
+    kind: str, float32: bool, chunk: int, per_cell: int, tmp_path: Path
+) -> None:
+    """Where it is not said, float32 is on the CPU and the rest on CUDA."""
+    path = _model(tmp_path, LLAMA)
+    found = read_geometry(path, float32=float32, chunk=10, kind=kind)
+    assert (found.work_bytes, found.work_bytes_per_cell) == (chunk, per_cell)
+    assert found.work_bytes_per_slot > 0
 
 
 @pytest.mark.parametrize(
@@ -213,19 +216,32 @@ def test_windows_keep_their_type(tmp_path: Path) -> None:
     assert packed.fixed_bytes_per_slot == plain.fixed_bytes_per_slot > 0
 
 
-def test_unpacking_one_layer_is_part_of_the_working_memory(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("float32", "per_token"),
+    [
+        # 2 heads x 32 values x keys and values, of one layer
+        (True, 2 * 32 * 2 * 4),
+        # and of two
+        (False, 2 * 2 * 32 * 2 * 2),
+    ],
+)
+def test_unpacking_layers_is_part_of_the_working_memory(
+    float32: bool, per_token: int, tmp_path: Path
+) -> None:
     path = _model(tmp_path, LLAMA)
-    plain = read_geometry(path, float32=False)
-    packed = read_geometry(path, float32=False, cache_types=("auto", "q8_0"))
-    # 4096 tokens x 2 heads x 32 values x keys and values x 2 bytes
-    assert packed.work_bytes - plain.work_bytes == 4096 * 2 * 32 * 2 * 2
+    plain = read_geometry(path, float32=float32)
+    packed = read_geometry(path, float32=float32, cache_types=("auto", "q8_0"))
+    assert packed.work_bytes_per_cell - plain.work_bytes_per_cell == per_token
+    assert packed.work_bytes == plain.work_bytes
 
 
 def test_a_larger_chunk_needs_more_working_memory(tmp_path: Path) -> None:
     path = _model(tmp_path, LLAMA)
-    small = read_geometry(path, float32=False, chunk=128)
-    large = read_geometry(path, float32=False, chunk=512)
+    small = read_geometry(path, float32=True, chunk=128)
+    large = read_geometry(path, float32=True, chunk=512)
     assert large.work_bytes == 4 * small.work_bytes
+    assert large.work_bytes_per_cell == 4 * small.work_bytes_per_cell
+    assert large.work_bytes_per_slot == small.work_bytes_per_slot
 
 
 def test_what_is_wrong_with_a_directory_is_said(tmp_path: Path) -> None:

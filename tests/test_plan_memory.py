@@ -107,6 +107,57 @@ def test_without_the_memory_check_nothing_is_lowered_or_refused() -> None:
     assert make_plan(wish, MODEL, MIB).pool == 16384
 
 
+SCORES = dataclasses.replace(
+    MODEL, work_bytes_per_cell=1024, work_bytes_per_slot=2 * MIB
+)
+"""A model whose attention scores are held whole: 1 KiB for each token before."""
+
+
+@pytest.mark.parametrize(
+    ("mode", "ctx", "parallel", "step"),
+    [
+        # A chunk, the scores of one slot's context, and the rows of a step.
+        ("legacy", 8192, 1, 10 + 8 + 2),
+        ("legacy", 8192, 4, 10 + 8 + 8),
+        ("llama-compat", 8192, 4, 10 + 2 + 8),
+        ("llama-compat", 8192, None, 10 + 8 + 8),
+        # What is served counts, not what was asked for.
+        ("legacy", 100000, 1, 10 + 8 + 2),
+    ],
+)
+def test_a_step_needs_memory_for_the_context_of_a_slot_and_for_each_slot(
+    mode: Mode, ctx: int, parallel: int | None, step: int
+) -> None:
+    assert plan_of(mode, ctx, parallel, model=SCORES).work_bytes == step * MIB
+
+
+@pytest.mark.parametrize(
+    ("mode", "parallel", "left", "expected"),
+    [
+        # 4096 tokens with 1 KiB each for the scores, and as much for each slot's cells.
+        ("legacy", 1, 2 + 8, (1, 4096, 4096, False)),
+        ("legacy", 3, 6 + 16, (3, 4096, 12288, False)),
+        ("llama-compat", 2, 4 + 12, (2, 4096, 8192, False)),
+        ("llama-compat", None, 8 + 8, (4, 4096, 4096, True)),
+    ],
+)
+def test_a_context_is_lowered_until_its_scores_fit_as_well(
+    mode: Mode, parallel: int | None, left: int, expected: tuple[int, int, int, bool]
+) -> None:
+    """Beside weights of 100 MiB and a chunk of 10 MiB."""
+    limit = (110 + left) * MIB
+    plan = plan_of(mode, None, parallel, model=SCORES, limit=limit)
+    assert numbers(plan) == expected
+    assert plan.total_bytes == limit
+    plan = plan_of(mode, None, parallel, model=SCORES, limit=limit - 1)
+    assert plan.slot_ctx == 4096 - 256
+
+
+def test_scores_that_do_not_fit_are_refused_with_the_step_they_make_large() -> None:
+    assert "one step 20.0 MiB" in refusal(Wish("legacy", 8192, 1), SCORES, 127 * MIB)
+    assert plan_of("legacy", 8192, 1, model=SCORES, limit=128 * MIB).slot_ctx == 8192
+
+
 @settings(derandomize=True, deadline=None)
 @given(
     mode=st.sampled_from(["legacy", "llama-compat", "per-seq"]),
@@ -116,6 +167,7 @@ def test_without_the_memory_check_nothing_is_lowered_or_refused() -> None:
     unified=st.none() | st.booleans(),
     trained=st.integers(1, 9000),
     limit=st.none() | st.integers(0, 300 * MIB),
+    scores=st.integers(0, 5000),
 )
 def test_a_plan_keeps_its_promises_whatever_was_asked(
     mode: Mode,
@@ -125,8 +177,11 @@ def test_a_plan_keeps_its_promises_whatever_was_asked(
     unified: bool | None,
     trained: int,
     limit: int | None,
+    scores: int,
 ) -> None:
-    model = dataclasses.replace(MODEL, n_ctx_train=trained)
+    model = dataclasses.replace(
+        MODEL, n_ctx_train=trained, work_bytes_per_cell=scores, work_bytes_per_slot=999
+    )
     try:
         plan = make_plan(Wish(mode, ctx, parallel, per_seq, unified), model, limit)
     except Refused:
