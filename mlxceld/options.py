@@ -504,13 +504,29 @@ OPTIONS: tuple[Option, ...] = (
         flags=("-b", "--batch-size"),
         env=("LLAMA_ARG_BATCH",),
         kind=Integer(low=1, high=65536, unit="tokens"),
-        default=512,
         category="slots",
-        short="Prompt tokens that are read in one step",
+        short="The most prompt tokens that are read in one step",
         long="Long prompts are read in chunks of this size, and running answers go on "
-        "between the chunks. Larger chunks read prompts faster and hold up the others "
-        "longer.",
+        "between the chunks, which are smaller meanwhile (`--token-gap`). Larger "
+        "chunks read prompts faster and need more working memory. What is left of a "
+        "chunk at the end of a prompt may be filled with other requests' prompts.",
+        default_text="256 on the CPU, 512 on a GPU",
         renamed_from=("prefill_chunk", "prefill_chunk_size", "prefill_step_size"),
+    ),
+    Option(
+        key="engine.token_gap",
+        flags=("--token-gap",),
+        kind=Number(low=0.0, high=60.0, unit="seconds"),
+        category="slots",
+        short="How long a running answer may wait for a token while prompts are read",
+        long="A target, in seconds. Between two tokens of running answers lie one "
+        "decode step and one chunk of a prompt; the chunk gets what the step leaves of "
+        "this time, by how fast the last ones were read. A smaller number makes "
+        "answers flow more evenly and prompts take longer. A chunk never has fewer "
+        "than 16 tokens, on Metal 64, on CUDA 128, however short the time. 0 sets no "
+        "bound: chunks always have the size of `--batch-size`.",
+        default_text="0.25 on the CPU, 0.1 on a GPU",
+        reload="live",
     ),
     Option(
         key="engine.cache_prompt",

@@ -67,8 +67,10 @@ class EngineSettings:
     """Whether the slots share one pool."""
     min_slot_ctx: int = 512
     """The smallest slot context that a division may leave."""
-    batch_size: int = 512
-    """Prompt tokens that are read in one step."""
+    batch_size: int | None = None
+    """The most prompt tokens that are read in one step."""
+    token_gap: float | None = None
+    """How long a running answer may wait for a token while prompts are read."""
     cache_prompt: bool = True
     """Reuse what a slot remembers of an earlier prompt."""
     context_shift: bool = False

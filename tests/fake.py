@@ -19,7 +19,7 @@ from pathlib import Path
 from mlxceld.engine import messages as m
 from mlxceld.engine.engine import Engine
 from mlxceld.engine.main import serve
-from mlxceld.engine.runner import Probability, Row, Saved, Unusable
+from mlxceld.engine.runner import Part, Probability, Row, Saved, Unusable
 from mlxceld.engine.spans import Move
 from mlxceld.engine.text import Text
 from mlxceld.plan import Geometry, make_plan
@@ -123,6 +123,8 @@ class ScriptedRunner:
     """Runs a `Script`; remembers what it was asked, for tests in the same process."""
 
     pipelined = True
+    reads_together = False
+    takes_along = False
 
     def __init__(self, script: Script, words: Words, cells: int = 0) -> None:
         self.script = script
@@ -147,7 +149,12 @@ class ScriptedRunner:
         self.chunks.append((slot, start, position, list(tokens)))
         time.sleep(self.script.prefill_seconds * len(tokens))
 
-    def step(self, rows: Sequence[Row]) -> Step:
+    def prefill_together(self, parts: Sequence[Part]) -> None:
+        """One after the other, as its script tells of single prompts."""
+        for part in parts:
+            self.prefill(part.slot, part.start, part.position, part.tokens)
+
+    def step(self, rows: Sequence[Row], part: Part | None = None) -> Step:
         self.steps.append(list(rows))
         began = max(self._free_at, time.monotonic())
         self._free_at = began + self.script.step_seconds

@@ -69,7 +69,7 @@ def test_what_is_imported_is_asked_for() -> None:
     assert used - {"argparse_manpage"} <= known | wanted
     wanted |= named(project["optional-dependencies"]["test"])
     assert "argparse_manpage" in wanted  # man pages are made in a source tree only
-    assert imported("tests") <= known | wanted
+    assert imported("tests") <= known | wanted | {"benchmarks"}
 
 
 def test_the_two_backends_are_not_asked_for_together() -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from mlxceld.engine.messages import Failed, Generate, Load
 from mlxceld.engine.slot import Request, Slot
+from mlxceld.pacing import PACINGS, Pacing
 from mlxceld.plan import Plan
 
 RETRY_AFTER = 1
@@ -20,22 +21,36 @@ class Limits:
     """The settings of queue and slots, as `messages.Load` explains them."""
 
     prefill_chunk: int = 512
+    """The most tokens of prompts that are read at once."""
     queue_size: int = 128
     slot_prompt_similarity: float = 0.1
     overflow: str = "preempt"
     queue_timeout: float = 0.0
     chunk_seconds: float = 0.0
+    """The longest that a chunk should take even when nobody else runs, 0 for no bound:
+    whoever watches the engine takes longer silence for a hang."""
     n_train: int = 0
     """Tokens of the model's training."""
+    token_gap: float | None = None
+    """Seconds between the tokens of a running stream, None for those of the device."""
+    pacing: Pacing = PACINGS["cpu"]
+    """What the device is good for, where nothing else is said."""
+
+    @property
+    def gap(self) -> float:
+        """Seconds that a stream may wait for a token while prompts are read; 0 is no
+        bound."""
+        return self.pacing.gap if self.token_gap is None else self.token_gap
 
     def with_bounds(self, load: Load) -> Limits:
-        """What may change while the engine runs: the bounds of the queue."""
+        """What may change while the engine runs: bounds of the queue, and the gap."""
         return replace(
             self,
             queue_size=load.queue_size,
             queue_timeout=load.queue_timeout,
             slot_prompt_similarity=load.slot_prompt_similarity,
             overflow=load.overflow,
+            token_gap=load.token_gap,
         )
 
 

@@ -15,10 +15,16 @@ import mlx.core as mx
 from mlx_lm.models.cache import make_prompt_cache
 
 from mlxceld.engine import caches as slot_caches
+from mlxceld.engine import prompts
 from mlxceld.engine.caches import CacheMap
+from mlxceld.engine.chunkrows import ChunkRows
+from mlxceld.engine.head import Head
+from mlxceld.engine.mixed import MixedRows
+from mlxceld.engine.pace import Pace, pace
 from mlxceld.engine.pool import Pool, SpanCache
+from mlxceld.engine.recorded import RecordedStep
 from mlxceld.engine.rows import PoolRows, StepRows, layer_rows
-from mlxceld.engine.runner import Probability, Row, Saved
+from mlxceld.engine.runner import Part, Probability, Row, Saved
 from mlxceld.engine.sampling import Sampled, Sampler
 from mlxceld.engine.spans import Move
 
@@ -84,13 +90,23 @@ class ModelRunner:
         cell_major: bool,
         batched: bool,
         pipelined: bool,
+        together: bool = True,
+        grain: int = 1,
     ) -> None:
+        """`batched` and `together` are what the probe has found of this model.
+
+        `grain` is that of the device's pacing.
+        """
         self.batched = batched
         self.pipelined = pipelined
+        self.reads_together = together and batched and map_.all_pooled
         self._model = model
+        self._grain = grain
         self._map = map_
         self._sampler = sampler
         self._pool = Pool(map_.shapes, cells, cell_major=cell_major)
+        self._recorded = RecordedStep(model, self._pool) if map_.all_pooled else None
+        self._head = Head(model)
         # What the slots own: the model's cache list, its pooled entries unused.
         self._own: list[list[Any]] = [[] for _ in range(slots)]
         self._marks: list[_Mark | None] = [None] * slots
@@ -115,8 +131,11 @@ class ModelRunner:
         self, slot: int, start: int, position: int, tokens: Sequence[int]
     ) -> None:
         """Read a chunk of a prompt and wait until it is in the cells."""
-        caches = self._single(slot, start, position)
-        self._model(mx.array([tokens]), cache=caches)
+        self._settle()
+        filled = self._filled(start, position, len(tokens))
+        read = [*tokens, *[0] * (filled - len(tokens))]
+        caches = self._single(slot, start, position, pace(), len(tokens))
+        self._model(mx.array([read]), cache=caches)
         slot_caches.let_go(self._own[slot])
         # The logits of a prompt are not wanted. A look at one written cell of each
         # layer makes the device do the rest, and names no pool array.
@@ -124,17 +143,40 @@ class ModelRunner:
         pending = [layer.look(last) for layer in self._pool.layers]
         mx.eval(pending, slot_caches.arrays(self._own[slot]))
 
-    def step(self, rows: Sequence[Row]) -> Step:
-        """Queue one token of every row."""
+    def prefill_together(self, parts: Sequence[Part]) -> None:
+        """Read chunks of several prompts and wait until all are in the cells."""
+        self._settle()
+        wide = prompts.width([len(part.tokens) for part in parts], self._grain)
+        read = [[*part.tokens, *[0] * (wide - len(part.tokens))] for part in parts]
+        offsets = mx.array([part.position for part in parts])
+        layers, paced = self._pool.layers, pace()
+        caches = [ChunkRows(layer, parts, offsets, paced) for layer in layers]
+        self._model(mx.array(read), cache=caches)
+        last = parts[0].start + parts[0].position
+        mx.eval([layer.look(last) for layer in self._pool.layers])
+
+    def _filled(self, start: int, position: int, n: int) -> int:
+        """Tokens of a chunk of `n` when it is filled up to a multiple of the grain.
+
+        Where the pool ends before that, or the model may not be given tokens that are
+        no part of the text, a chunk stays as it is.
+        """
+        end = -(-(position + n) // self._grain) * self._grain
+        fits = self.reads_together and start + end <= self._pool.cells
+        return end - position if fits else n
+
+    def step(self, rows: Sequence[Row], part: Part | None = None) -> Step:
+        """Queue one token of every row, and a chunk to be read with them."""
         slots = mx.array([row.slot for row in rows])
         read = self._inputs(rows, slots)
-        logits = self.logits(rows, read)
+        logits = self.logits(rows, read, part)
         sampled = self._sampler.sample(logits, rows, read)
         self._last[slots] = sampled.tokens
         mx.async_eval(sampled.tokens, self._last, sampled.arrays())
         return Step(sampled)
 
     def move(self, moves: Sequence[Move]) -> None:
+        self._settle()
         self._pool.move(moves)
 
     def reusable(self, slot: int, n: int) -> int:
@@ -163,8 +205,7 @@ class ModelRunner:
         self, source: int, target: int, source_start: int, target_start: int, n: int
     ) -> None:
         """Give `target` the first `n` tokens of `source`, which `reusable` promised."""
-        move = Move(target, source_start, target_start, n)
-        self._pool.move([move])
+        self.move([Move(target, source_start, target_start, n)])
         if not self._map.all_pooled:
             self._own[target] = self._own_at(source, n)
             self._marks[target] = None
@@ -181,6 +222,7 @@ class ModelRunner:
     def restore(self, slot: int, start: int, saved: Saved) -> None:
         """Put an exported text into cells `start` and on."""
         assert isinstance(saved, SavedText)
+        self._settle()
         for layer, (keys, values) in zip(self._pool.layers, saved.layers, strict=True):
             layer.put_raw(start, keys, values)
         if not self._map.all_pooled:
@@ -208,14 +250,46 @@ class ModelRunner:
         host = mx.array([-1 if token is None else token for token in known])
         return mx.where(host < 0, sampled, host.astype(mx.int32))
 
-    def logits(self, rows: Sequence[Row], read: mx.array) -> mx.array:
-        """Logits `[B, V]` after the rows have read `read [B]`."""
-        if self.batched:
-            return self._together(rows, read)
-        return self._one_by_one(rows, read)
+    @property
+    def takes_along(self) -> bool:
+        """Whether a step can take a chunk along, and is the faster for it.
+
+        On a CPU reading the weights is most of a step. A GPU multiplies with them at
+        the speed of its memory, and has a step of its own (recorded.py).
+        """
+        return self.reads_together and mx.default_device() == mx.cpu
+
+    def logits(
+        self, rows: Sequence[Row], read: mx.array, part: Part | None = None
+    ) -> mx.array:
+        """Logits `[B, V]` after the rows have read `read [B]`.
+
+        With the tokens of `part`, whose logits nobody wants; see `takes_along`.
+        """
+        if part is not None:
+            return self._mixed(rows, read, part)
+        if not self.batched:
+            return self._one_by_one(rows, read)
+        if self._recorded is not None and self._recorded.possible:
+            starts = [row.start for row in rows]
+            logits = self._recorded(starts, [row.position for row in rows], read)
+            if logits is not None:
+                return logits
+        return self._together(rows, read)
+
+    @staticmethod
+    def _settle() -> None:
+        """Let go of the pool whatever is queued, so that writes stay in place.
+
+        On a GPU MLX keeps what a queued operation reads until that is done, and copies
+        an array that is kept when it is written to.
+        """
+        if mx.default_device() == mx.gpu:
+            mx.synchronize()
 
     def _together(self, rows: Sequence[Row], read: mx.array) -> mx.array:
         """Logits `[B, V]` of one batch."""
+        self._settle()
         self._part({row.slot for row in rows})
         where = StepRows([row.start for row in rows], [row.position for row in rows])
         layers = iter(self._pool.layers)
@@ -231,6 +305,17 @@ class ModelRunner:
         logits: mx.array = self._model(read[:, None], cache=caches)
         return logits[:, -1]
 
+    def _mixed(self, rows: Sequence[Row], read: mx.array, part: Part) -> mx.array:
+        """Logits `[B, V]` of one batch with the tokens of a chunk."""
+        self._settle()
+        where = StepRows([row.start for row in rows], [row.position for row in rows])
+        caches = [MixedRows(layer, part, where) for layer in self._pool.layers]
+        chunk = mx.array(part.tokens, dtype=mx.int32)
+        tokens = mx.concatenate([chunk, read.astype(mx.int32)])
+        with self._head.last(len(rows)):
+            logits: mx.array = self._model(tokens[:, None], cache=caches)
+        return logits[-len(rows) :, -1]
+
     def _part(self, slots: set[int]) -> None:
         """Give slots that have left the batch recurrent state of their own.
 
@@ -244,18 +329,26 @@ class ModelRunner:
 
     def _one_by_one(self, rows: Sequence[Row], read: mx.array) -> mx.array:
         """Logits `[B, V]`, each row run alone."""
+        self._settle()
         out = []
         for index, row in enumerate(rows):
             caches = self._single(row.slot, row.start, row.position)
             out.append(self._model(read[index : index + 1][None], cache=caches)[:, -1])
         return mx.concatenate(out)
 
-    def _single(self, slot: int, start: int, position: int) -> list[Any]:
+    def _single(
+        self,
+        slot: int,
+        start: int,
+        position: int,
+        pace: Pace | None = None,
+        n: int | None = None,
+    ) -> list[Any]:
         """The cache list of one slot: spans of the pool and caches of its own."""
         layers = iter(self._pool.layers)
         return [
             slot_caches.join(
-                layout, own, lambda: SpanCache(next(layers), start, position)
+                layout, own, lambda: SpanCache(next(layers), start, position, pace, n)
             )
             for layout, own in zip(
                 self._map.layouts, self._owned(slot, position), strict=True

@@ -9,6 +9,7 @@ from mlxceld.engine import messages as m
 from mlxceld.engine.grammar import Grammars
 from mlxceld.engine.runner import Runner, TextFiles
 from mlxceld.engine.text import Text
+from mlxceld.pacing import PACINGS, Pacing
 from mlxceld.plan import Plan
 
 
@@ -25,6 +26,8 @@ class Engine:
     files: TextFiles | None = None
     grammars: Grammars | None = None
     """Made at the first grammar when the loader brings none."""
+    pacing: Pacing = PACINGS["cpu"]
+    """How prompts are read on the device that serves."""
 
 
 Loader = Callable[[m.Load, Callable[[m.Loading], None]], Engine]

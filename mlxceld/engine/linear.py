@@ -1,12 +1,13 @@
-"""Quantised linear layers for the rows of a decode step, on CUDA.
+"""Quantised layers for the rows of a decode step, on CUDA.
 
 A step's activations are `[rows, 1, dim]`, and mlx on CUDA multiplies each row with the
-packed weights by itself then: eight rows cost eight times one. The same rows as one
-matrix `[rows, dim]` take its matrix kernel, whose time hardly depends on their number.
-That kernel wants eight rows at least, and enough columns to keep the device busy;
-where one of the two is missing, rows stay apart.
+packed weights by itself then: eight rows cost eight times one. Where there is a kernel
+for them (packed.py), it takes all rows. Else the same rows as one matrix `[rows, dim]`
+take MLX's matrix kernel, whose time hardly depends on their number; that wants eight
+rows at least, and enough columns to keep the device busy. Where one of the two is
+missing, rows stay apart.
 
-Both ways add up in another order, so logits differ by what float16 rounds away.
+All ways add up in another order, so logits differ by what rounding takes away.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
+
+from mlxceld.engine import packed
 
 _LEAST = 8
 """Rows that the matrix kernel needs; fewer are filled up with zeros."""
@@ -31,6 +34,14 @@ def _together(x: mx.array, columns: int) -> bool:
     return x.ndim == 3 and x.shape[1] == 1 < x.shape[0] and x.shape[0] * columns > _PAYS
 
 
+def _several_chunks(x: mx.array) -> bool:
+    """Whether these are chunks of several prompts `[rows, L, dim]`.
+
+    MLX on CUDA would multiply them one by one, and read the weights for each.
+    """
+    return x.ndim == 3 and x.shape[0] > 1 and x.shape[1] > 1
+
+
 def _as_matrix(x: mx.array) -> mx.array:
     """`[rows, 1, dim]` as `[rows or 8, dim]`."""
     rows = x.shape[0]
@@ -42,10 +53,32 @@ def _as_rows(y: mx.array, rows: int) -> mx.array:
     return y[:rows, None]
 
 
+def _product(layer: Any, x: mx.array) -> mx.array | None:
+    """`x` times the weights of a quantised layer by the kernel for few rows."""
+    scales, offsets = layer["scales"], layer.get("biases")
+    suits = packed.fits(
+        x,
+        scales,
+        offsets,
+        group_size=layer.group_size,
+        bits=layer.bits,
+        mode=layer.mode,
+    )
+    if not suits:
+        return None
+    return packed.multiply(x, layer["weight"], scales, offsets, layer.group_size)
+
+
 class RowsLinear(nn.QuantizedLinear):
-    """A quantised linear layer that takes a step's rows as one matrix."""
+    """A quantised linear layer that takes a step's rows together."""
 
     def __call__(self, x: mx.array) -> mx.array:
+        if _several_chunks(x):
+            flat = super().__call__(x.reshape(-1, x.shape[2]))
+            return flat.reshape(*x.shape[:2], flat.shape[1])
+        found = _product(self, x)
+        if found is not None:
+            return found + self["bias"] if "bias" in self else found
         if not _together(x, self.weight.shape[0]):
             return super().__call__(x)
         return _as_rows(super().__call__(_as_matrix(x)), x.shape[0])
@@ -55,6 +88,9 @@ class RowsEmbedding(nn.QuantizedEmbedding):
     """A quantised embedding that does the same where it makes logits."""
 
     def as_linear(self, x: mx.array) -> mx.array:
+        found = _product(self, x)
+        if found is not None:
+            return found
         if not _together(x, self.weight.shape[0]):
             return super().as_linear(x)
         return _as_rows(super().as_linear(_as_matrix(x)), x.shape[0])

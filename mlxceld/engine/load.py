@@ -6,10 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mlxceld.cachetypes import AUTO
-from mlxceld.engine import blas
+from mlxceld.engine import aside, blas, kernels, lean
 from mlxceld.engine import messages as m
 from mlxceld.engine.engine import Engine
 from mlxceld.geometry import read_geometry
+from mlxceld.pacing import PACINGS
 from mlxceld.plan import Geometry, make_plan
 from mlxceld.problems import Problem, Refused
 
@@ -20,8 +21,11 @@ def load(order: m.Load, tell: Callable[[m.Loading], None]) -> Engine:
     Raises `Refused` for what a user can mend: a path, a model that is not supported, a
     plan that does not fit.
     """
-    # A system BLAS has to be in the process before MLX is.
+    # A system BLAS has to be in the process before MLX is, and MLX asks its environment
+    # when it is first imported.
     blas.load_blas()
+    kernels.keep()
+    lean.install()
     import mlx.core as mx
     import msgspec
 
@@ -32,6 +36,7 @@ def load(order: m.Load, tell: Callable[[m.Loading], None]) -> Engine:
     from mlxceld.engine.probe import Verdict, probe, writes_in_place
     from mlxceld.engine.sampling import Sampler
     from mlxceld.engine.snapshots import Snapshots, fingerprint
+    from mlxceld.engine.warmup import warm_up
 
     def progress(doing: str, done: int, total: int) -> None:
         tell(m.Loading(doing, done, total))
@@ -45,11 +50,29 @@ def load(order: m.Load, tell: Callable[[m.Loading], None]) -> Engine:
         dequantize=order.dequantize,
         progress=progress,
     )
-    info = loaded.info
+    info = loaded.bare
+    if loaded.vocabulary.done():
+        loaded.vocabulary.result()  # refuses what is of no use before more is done
+
+    def prepare() -> Grammars:
+        made = Grammars(loaded.text, info.n_vocab)
+        made.prepare()
+        return made
+
+    # Better now than at the first grammar, when streams are running: reading the
+    # vocabulary for them stops every other thread.
+    grammars = aside.start(prepare, "grammars")
+    gpu = loaded.device.type == mx.DeviceType.gpu
+    if not gpu:
+        # A product takes all cores and waits for the slowest: with a thread beside it
+        # the probe takes longer than both after each other.
+        tell(m.Loading("reading the vocabulary"))
+        grammars.result()
     tell(m.Loading("measuring the caches"))
     cache_map = caches.measure(loaded.model)
-    gpu = loaded.device.type == mx.DeviceType.gpu
     cuda = gpu and not mx.metal.is_available()
+    kind = "cuda" if cuda else "metal" if gpu else "cpu"
+    pacing = PACINGS[kind]
     # mlx on CUDA needs the one layout, the CPU is faster with the other (see pool.py).
     cell_major = cuda
     if cuda:
@@ -69,17 +92,21 @@ def load(order: m.Load, tell: Callable[[m.Loading], None]) -> Engine:
         cache_map = cache_map.unpooled()
     else:
         raise _types_refused(path, verdict.note)
+    estimate = read_geometry(
+        path,
+        float32=loaded.dtype == mx.float32,
+        chunk=order.prefill_chunk or pacing.chunk,
+        cache_types=types,
+        kind=kind,
+    )
     geometry = Geometry(
         n_ctx_train=info.n_ctx_train or None,
         kv_bytes_per_token=cache_map.bytes_per_token,
         fixed_bytes_per_slot=cache_map.fixed_bytes_per_slot,
         weight_bytes=info.size,
-        work_bytes=read_geometry(
-            path,
-            float32=loaded.dtype == mx.float32,
-            chunk=order.prefill_chunk,
-            cache_types=types,
-        ).work_bytes,
+        work_bytes=estimate.work_bytes,
+        work_bytes_per_cell=estimate.work_bytes_per_cell,
+        work_bytes_per_slot=estimate.work_bytes_per_slot,
         measured=True,
     )
     limit = device.memory_limit(order, loaded.device)
@@ -87,31 +114,36 @@ def load(order: m.Load, tell: Callable[[m.Loading], None]) -> Engine:
     mx.clear_cache()
     device.bound_cache(limit, plan.work_bytes)
     device.bound_memory(limit, plan.total_bytes)
+    if not loaded.vocabulary.done():
+        tell(m.Loading("reading the vocabulary"))
+    text = loaded.text
     tell(m.Loading("allocating the pool"))
     runner = ModelRunner(
         loaded.model,
         cache_map,
-        Sampler(info.n_vocab, sorted(loaded.text.eos_ids), loaded.text),
+        Sampler(info.n_vocab, sorted(text.eos_ids), text),
         slots=plan.slots,
         cells=plan.cells,
         cell_major=cell_major,
         batched=verdict.batched,
         pipelined=False,
+        together=verdict.together,
+        grain=pacing.grain,
     )
     if gpu:
         # On the CPU host and device share the cores: nothing is gained from a queue.
         tell(m.Loading("warming up"))
         runner.pipelined = writes_in_place(runner)
+        chunk = order.prefill_chunk or pacing.chunk
+        warm_up(runner, pacing, slots=plan.slots, room=plan.slot_ctx, chunk=chunk)
     info = msgspec.structs.replace(
-        info, batched=runner.batched, decode_note=verdict.note
+        loaded.info, batched=runner.batched, decode_note=verdict.note
     )
     files = Snapshots(loaded.model, cache_map, fingerprint(path))
-    # Reading the vocabulary stops every other thread: better now than at the first
-    # grammar, when streams are running.
     tell(m.Loading("reading the vocabulary"))
-    grammars = Grammars(loaded.text, info.n_vocab)
-    grammars.prepare()
-    return Engine(loaded.text, runner, info, plan, device.memory_use, files, grammars)
+    return Engine(
+        text, runner, info, plan, device.memory_use, files, grammars.result(), pacing
+    )
 
 
 def _types_refused(path: Path, why: str) -> Refused:

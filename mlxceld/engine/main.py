@@ -7,9 +7,11 @@ lives as long as its socket: when the front goes, so does it.
 from __future__ import annotations
 
 import argparse
+import os
 import queue
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +22,7 @@ from mlxceld.engine import messages as m
 from mlxceld.engine.engine import Loader
 from mlxceld.engine.grammar import Grammars
 from mlxceld.engine.link import Link
+from mlxceld.engine.phases import Phases
 from mlxceld.engine.reader import Order, Reader
 from mlxceld.engine.scheduler import Limits, Scheduler
 from mlxceld.problems import Refused, Unreachable
@@ -38,8 +41,9 @@ def serve(sock: socket.socket, load: Loader) -> None:
     if not first or not isinstance(first[0], m.Load):
         return
     order = first[0]
+    phases = Phases(lambda loading: link.send([loading]))
     try:
-        engine = load(order, lambda loading: link.send([loading]))
+        engine = load(order, phases)
     except Refused as refused:
         problem = refused.problems[0]
         what = f"{problem.where}: {problem.what}" if problem.where else problem.what
@@ -58,17 +62,20 @@ def serve(sock: socket.socket, load: Loader) -> None:
         engine.runner,
         out.append,
         limits=Limits(
-            order.prefill_chunk,
+            order.prefill_chunk or engine.pacing.chunk,
             order.queue_size,
             order.slot_prompt_similarity,
             order.overflow,
             order.queue_timeout,
             chunk_seconds=order.chunk_seconds,
             n_train=engine.info.n_ctx_train,
+            token_gap=order.token_gap,
+            pacing=engine.pacing,
         ),
         files=engine.files,
     )
-    link.send([m.Ready(engine.info, engine.plan), scheduler.snapshot()])
+    ready = m.Ready(engine.info, engine.plan, phases.end())
+    link.send([ready, scheduler.snapshot()])
     grammars = engine.grammars or Grammars(engine.vocabulary, engine.info.n_vocab)
     reader = Reader(
         link,
@@ -161,6 +168,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     from mlxceld.engine.load import load
 
     serve(socket.socket(fileno=arguments.fd), load)
+    # What is still read beside a model that cannot be loaded is of no use.
+    sys.stderr.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":

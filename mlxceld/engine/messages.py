@@ -45,14 +45,15 @@ class Load(Message):
     memory_limit: int | None = None
     """Bytes, None for no limit of this kind."""
     memory_share: str = ""
-    """`auto`, or a share of the serving device's memory like `75%`: the limit where
-    none is given in bytes."""
+    """`auto`, or a share of the device's memory like `75%`: where no bytes are said."""
     device: str = "auto"
     dequantize: str = "auto"
     cache_type_k: str = "auto"
     """How the pool stores keys: one of `cachetypes.TYPES`; `cache_type_v` alike."""
     cache_type_v: str = "auto"
-    prefill_chunk: int = 512
+    prefill_chunk: int = 0
+    token_gap: float | None = None
+    """Seconds between tokens while prompts are read. None, or a 0 chunk: by device."""
     queue_size: int = 128
     slot_prompt_similarity: float = 0.1
     chunk_seconds: float = 10.0
@@ -161,6 +162,8 @@ class ModelInfo(msgspec.Struct, frozen=True):
 class Ready(Message):
     model: ModelInfo
     plan: Plan
+    seconds: dict[str, float] = {}
+    """Of the start, by phase and in order."""
 
 
 class LoadFailed(Message):
@@ -382,7 +385,7 @@ def frame(messages: Sequence[Down] | Sequence[Up]) -> bytes:
     return len(body).to_bytes(HEADER, "big") + body
 
 
-def length(header: bytes) -> int:
+def length(header: bytes | memoryview) -> int:
     """Bytes of the body behind a header. Raises msgspec.DecodeError for noise."""
     n = int.from_bytes(header, "big")
     if n > MAX_FRAME:
@@ -395,6 +398,6 @@ def read_down(body: bytes) -> list[Down]:
     return _down.decode(body)
 
 
-def read_up(body: bytes) -> list[Up]:
+def read_up(body: bytes | memoryview) -> list[Up]:
     """The messages of a frame that the engine sent. Raises msgspec.DecodeError."""
     return _up.decode(body)

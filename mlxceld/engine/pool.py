@@ -26,6 +26,7 @@ from mlx_lm.models.cache import create_attention_mask
 
 from mlxceld.cachetypes import BITS, GROUP
 from mlxceld.engine.attention import Held, Packed, plain
+from mlxceld.engine.pace import Pace
 from mlxceld.engine.spans import Move
 
 _PLAIN = {"f16": mx.float16, "bf16": mx.bfloat16, "f32": mx.float32}
@@ -130,6 +131,10 @@ class _Side:
             for dim, dtype in dims
         ]
 
+    def exact(self, new: mx.array) -> bool:
+        """Whether such values are stored as they are."""
+        return not self._storage.bits and new.dtype == self._storage.dtype
+
     def _stored(self, new: mx.array) -> Sequence[mx.array]:
         storage = self._storage
         if storage.bits:
@@ -169,6 +174,7 @@ class Layer:
         self._keys = _Side(shape.heads, cells, shape.keys, cell_major=cell_major)
         self._values = _Side(shape.heads, cells, shape.values, cell_major=cell_major)
         self._plain = cell_major and not (shape.keys.bits or shape.values.bits)
+        self.cells = cells
 
     @property
     def nbytes(self) -> int:
@@ -187,6 +193,10 @@ class Layer:
         """Consecutive tokens of one slot from `cell` on; `[1, heads, L, dim]`."""
         self._keys.write_chunk(cell, keys)
         self._values.write_chunk(cell, values)
+
+    def exact(self, keys: mx.array, values: mx.array) -> bool:
+        """Whether such keys and values come back as they were written."""
+        return self._keys.exact(keys) and self._values.exact(values)
 
     def view(self, start: int, end: int) -> tuple[mx.array, mx.array]:
         """Keys and values of the cells `start` to `end`, `[1, heads, cells, dim]`.
@@ -243,15 +253,31 @@ class Layer:
 class SpanCache:
     """One layer of one slot, in the shape of mlx-lm's KVCache: for prompt chunks."""
 
-    def __init__(self, layer: Layer, start: int, position: int) -> None:
+    def __init__(
+        self,
+        layer: Layer,
+        start: int,
+        position: int,
+        pace: Pace | None = None,
+        n: int | None = None,
+    ) -> None:
+        """`n` of the tokens to come are the chunk's, None for all.
+
+        The rest fills it up and is not written; the chunk's tokens do not see it.
+        """
         self.offset = position
         self._layer = layer
         self._start = start
+        self._pace = pace
+        self._n = n
 
     def update_and_fetch(
         self, keys: mx.array, values: mx.array
     ) -> tuple[mx.array, mx.array]:
-        self._layer.write_chunk(self._start + self.offset, keys, values)
+        if self._pace is not None:
+            self._pace.step(keys, values)
+        written = keys[:, :, : self._n], values[:, :, : self._n]
+        self._layer.write_chunk(self._start + self.offset, *written)
         self.offset += keys.shape[2]
         self._dtypes = keys.dtype, values.dtype
         return self.keys_and_values()
@@ -273,6 +299,7 @@ class Pool:
         self, shapes: Sequence[LayerShape], cells: int, *, cell_major: bool
     ) -> None:
         """Allocates everything at once; raises RuntimeError when memory is short."""
+        self.cells = cells
         self.layers = [Layer(s, cells, cell_major=cell_major) for s in shapes]
         for layer in self.layers:
             mx.eval(layer.arrays())

@@ -5,7 +5,8 @@
    another, fail here and are served one row at a time, or with caches of their own.
 2. Keys and values that are not stored as the model makes them come back as they were,
    but for rounding, and two rows give what each gives alone.
-3. A step that is queued before the last one has been read still writes in place.
+3. Chunks of two prompts that are read as one give what each gives alone.
+4. A step that is queued before the last one has been read still writes in place.
    Where it does not, every step is read before the next is queued.
 """
 
@@ -22,7 +23,7 @@ from mlxceld.engine.batch import ModelRunner
 from mlxceld.engine.caches import CacheMap
 from mlxceld.engine.messages import Generate, Sampling
 from mlxceld.engine.pool import Layer, LayerShape
-from mlxceld.engine.runner import Row
+from mlxceld.engine.runner import Part, Row
 from mlxceld.engine.sampling import Sampler
 from mlxceld.engine.slot import Request
 from mlxceld.engine.text import Text
@@ -39,6 +40,8 @@ class Verdict:
     pooled: bool
     batched: bool
     note: str = ""
+    together: bool = False
+    """Whether chunks of several prompts may be read as one."""
 
 
 def probe(
@@ -57,8 +60,8 @@ def probe(
     prompts = [[(7 * i + 3 * n) % n_vocab for i in range(n)] for n in _LENGTHS]
     wanted = [_reference(model, prompt) for prompt in prompts]
 
-    def logits(map_: CacheMap, *, batched: bool) -> mx.array:
-        runner = ModelRunner(
+    def runner_of(map_: CacheMap, *, batched: bool) -> ModelRunner:
+        return ModelRunner(
             model,
             map_,
             Sampler(n_vocab, []),
@@ -68,6 +71,9 @@ def probe(
             batched=batched,
             pipelined=False,
         )
+
+    def logits(map_: CacheMap, *, batched: bool) -> mx.array:
+        runner = runner_of(map_, batched=batched)
         rows = [_row(runner, slot, prompt) for slot, prompt in enumerate(prompts)]
         return runner.logits(rows, mx.array([prompt[-1] for prompt in prompts]))
 
@@ -86,7 +92,46 @@ def probe(
         _compare(logits(stored, batched=True), wanted)
     except Exception as error:
         return Verdict(True, False, f"rows cannot be decoded together: {error}")
-    return Verdict(True, True)
+    return Verdict(
+        True,
+        True,
+        together=_reads_together(runner_of(stored, batched=True), prompts, wanted),
+    )
+
+
+def _reads_together(
+    runner: ModelRunner, prompts: list[list[int]], wanted: Sequence[mx.array]
+) -> bool:
+    """Whether two prompts, read as one in two chunks each, give the logits `wanted`."""
+    if not runner.reads_together:
+        return False
+    ends = [len(prompt) - 1 for prompt in prompts]
+    halves = [(n + 1) // 2 for n in ends]
+    try:
+        for begins, stops in (([0] * len(ends), halves), (halves, ends)):
+            runner.prefill_together(
+                [
+                    Part(slot, _STARTS[slot], begin, prompts[slot][begin:stop])
+                    for slot, (begin, stop) in enumerate(
+                        zip(begins, stops, strict=True)
+                    )
+                ]
+            )
+        rows = [
+            Row(slot, _STARTS[slot], n, prompts[slot][-1], 0.0, nobody())
+            for slot, n in enumerate(ends)
+        ]
+        read = mx.array([prompt[-1] for prompt in prompts])
+        _compare(runner.logits(rows, read), wanted)
+        if runner.takes_along:
+            # The first row's step reads the second half of the other's prompt anew.
+            half, end = halves[1], ends[1]
+            part = Part(1, _STARTS[1], half, prompts[1][half:end])
+            _compare(runner.logits(rows[:1], read[:1], part), wanted[:1])
+            _compare(runner.logits(rows[1:], read[1:]), wanted[1:])
+    except Exception:  # Whatever the model makes of it: they are read one by one then.
+        return False
+    return True
 
 
 def _store(shape: LayerShape, *, cell_major: bool) -> None:
@@ -122,12 +167,12 @@ def _row(runner: ModelRunner, slot: int, prompt: list[int]) -> Row:
     """Read all of a prompt but its last token; the row that reads that one."""
     start, n = _STARTS[slot], len(prompt) - 1
     runner.prefill(slot, start, 0, prompt[:n])
-    return Row(slot, start, n, prompt[-1], 0.0, _nobody())
+    return Row(slot, start, n, prompt[-1], 0.0, nobody())
 
 
-def _nobody() -> Request:
-    """A request of no client, sampled greedily, whose text nobody reads."""
-    message = Generate(0, [], Sampling(temperature=0))
+def nobody(temperature: float = 0.0) -> Request:
+    """A request of no client, whose text nobody reads."""
+    message = Generate(0, [], Sampling(temperature=temperature))
     text = Text([], lambda _text, _special: [])
     return Request.create(message, [0], 64, text, arrived=0, serial=0)
 
@@ -159,7 +204,7 @@ def writes_in_place(runner: ModelRunner) -> bool:
         return False
 
     def peak(*, queued: bool) -> int:
-        request = _nobody()
+        request = nobody()
         mx.synchronize()
         mx.reset_peak_memory()
         before = mx.get_active_memory()

@@ -2,6 +2,7 @@
 
 The oldest prompt is read to its end first. So a request that begins like an older one
 need not be held back for it: when its own turn comes, that text is there to be copied.
+Where a chunk has room beside the end of a prompt, the next ones are read with it.
 """
 
 from __future__ import annotations
@@ -9,21 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from mlxceld.engine import prefixes
+from mlxceld.engine import prefixes, prompts
+from mlxceld.engine.admission import Limits
+from mlxceld.engine.faults import fault
 from mlxceld.engine.messages import Progress, Up
 from mlxceld.engine.room import Room, decodes
+from mlxceld.engine.runner import Part
 from mlxceld.engine.slot import Request, Slot
+from mlxceld.engine.speed import FIRST, Speed
 from mlxceld.engine.totals import Tally
 
-CHUNK_SECONDS = 0.25
-"""Longest pause that a prompt chunk may put between the tokens of running streams."""
-
-_MIN_CHUNK = 16
-
-_FIRST_CHUNK = 64
-"""Tokens that tell how fast this machine reads, where a chunk's time is bounded."""
-
 Fail: TypeAlias = Callable[[Slot, Request, Exception], None]
+
+Chunk: TypeAlias = tuple[Slot, Request, int]
+"""A slot whose request is read up to that many tokens."""
 
 
 class Reading:
@@ -36,15 +36,9 @@ class Reading:
         tally: Tally,
         fail: Fail,
         clock: Callable[[], float],
-        *,
-        chunk: int,
-        seconds: float = 0.0,
+        limits: Callable[[], Limits],
     ) -> None:
-        """`chunk` is the most tokens of a prompt that are read at once.
-
-        `seconds` is the longest that this should take even when nobody else runs, 0
-        for no bound: whoever watches the engine takes longer silence for a hang.
-        """
+        """`limits` tells the bounds of the next chunk; they may change."""
         self._room = room
         self._slots = room.slots
         self._runner = room.runner
@@ -52,24 +46,72 @@ class Reading:
         self._tally = tally
         self._fail = fail
         self._clock = clock
-        self._most = chunk
-        self._seconds = seconds
-        self._rate = 0.0
-        """Tokens a second, 0 before the first chunk."""
+        self._limits = limits
+        self._speed = Speed()
+        self._left = clock()
+        """When the last turn was done reading: what came since is a decode step."""
+        self._pause = 0.0
+        """Seconds that streams have waited already when this turn's chunk begins."""
+        self._rode = False
+        """Whether this turn's step has taken a chunk along."""
 
     def read_chunk(self) -> None:
         """Read one chunk of the oldest prompt that is not yet read, if there is one.
 
         What another slot has read of it already is copied, which does not count.
         """
+        if self._rode:
+            self._rode = False
+            self._left = self._clock()
+            return
+        self._pause = self._clock() - self._left
         while reading := [slot for slot in self._slots if slot.prefilling]:
-            slot = min(reading, key=lambda s: s.request.serial if s.request else -1)
+            slot = min(reading, key=_serial)
             request = slot.request
             assert request is not None
-            self._copy(slot, request)
+            self._copy(slot, request, self._room.make)
             if slot.request is request and slot.prefilling:
-                self._read(slot, request)
-                return
+                self._read_next(slot, request)
+                break
+        self._left = self._clock()
+
+    # ---- along with a step, where the runner can ----
+
+    def along(self) -> Chunk | None:
+        """The chunk of the oldest prompt that the coming step may take along.
+
+        Before the step's rows are made: making room for it may move their spans.
+        """
+        reading = [slot for slot in self._slots if slot.prefilling]
+        if not reading or not self._runner.takes_along:
+            return None
+        slot = min(reading, key=_serial)
+        request = slot.request
+        assert request is not None
+        self._copy(slot, request, self._room.hold)
+        if slot.request is not request or not slot.prefilling:
+            return None
+        take = min(_unread(slot), self._most(slot.n_held))
+        end = self._end(slot, take)
+        steps = {s.id: s.n_held + 1 for s in self._slots if decodes(s)}
+        return (slot, request, end) if self._room.hold(slot, end, steps) else None
+
+    def part(self, chunk: Chunk) -> Part:
+        """What the runner is told of a chunk."""
+        slot, request, end = chunk
+        start, held = self._room.spans.start(slot.id), slot.n_held
+        return Part(slot.id, start, held, request.tokens[held:end])
+
+    def rode(self, chunk: Chunk, seconds: float) -> None:
+        """A step has read the chunk; both together took `seconds`."""
+        slot, request, end = chunk
+        held = slot.n_held
+        # What the step alone takes is known from the turns without a chunk.
+        seconds = max(0.0, seconds - self._pause)
+        self._speed.learn(held, end - held, seconds, end - held)
+        self._tally.read(end - held, seconds)
+        self._advance(slot, request, end)
+        self._rode = True
 
     def found(self, slot: Slot, request: Request, n: int) -> None:
         """`n` more of the tokens that the slot holds did not have to be read."""
@@ -78,9 +120,12 @@ class Reading:
             self._tally.cached_tokens += n
             self._tell(slot, request)
 
-    def _copy(self, slot: Slot, request: Request) -> None:
+    def _copy(
+        self, slot: Slot, request: Request, make: Callable[[Slot, int], bool]
+    ) -> None:
+        """Copy what another slot has read already; `make` makes room for it."""
         prefix = prefixes.longest(self._slots, slot, self._runner)
-        if prefix is None or not self._room.make(slot, prefix.n):
+        if prefix is None or not make(slot, prefix.n):
             return
         # The room may have been made at the cost of what was to be copied.
         prefix = prefixes.longest(self._slots, slot, self._runner)
@@ -96,25 +141,138 @@ class Reading:
         slot.n_held = prefix.n
         self.found(slot, request, saved)
 
-    def _read(self, slot: Slot, request: Request) -> None:
-        tokens = request.tokens
-        end = min(slot.n_held + self._chunk(), len(tokens) - 1)
+    # ---- what is read next ----
+
+    def _read_next(self, slot: Slot, request: Request) -> None:
+        """Read a chunk of this prompt, the oldest, and of others if they fit in."""
+        most = self._most(slot.n_held)
+        chunks = [(slot, request, _unread(slot))]
+        pacing = self._limits().pacing
+        bound = min(most, pacing.together)
+        if self._joins(slot) and 2 * _unread(slot) <= bound:
+            most = bound
+            chunks += self._beside(slot, most)
+        takes = prompts.fill([unread for *_, unread in chunks], most, pacing.grain)
+        chosen = [
+            (slot, request, self._end(slot, take))
+            for (slot, request, _), take in zip(chunks, takes, strict=True)
+            if take
+        ]
+        chosen = self._with_room(chosen)
+        if len(chosen) > 1:
+            self._read_together(chosen, most)
+        elif chosen:
+            self._read(*chosen[0], most)
+
+    def _joins(self, slot: Slot) -> bool:
+        """Whether the slot's prompt may be read with others.
+
+        Where chunks have a grain, attention over texts that begin at several places
+        would be prepared for each of them.
+        """
+        begins = slot.n_held == 0 or self._limits().pacing.grain == 1
+        return begins and self._runner.reads_together
+
+    def _beside(self, oldest: Slot, most: int) -> list[Chunk]:
+        """Prompts that could be read with the oldest, and how much of each is unread.
+
+        In order of arrival, and not those that will copy what an older one reads, nor
+        those that hold so much that `most` tokens would take too long.
+        """
+        found: list[Chunk] = []
+        older = [oldest]
+        waiting = [s for s in self._slots if s.prefilling and s is not oldest]
+        for slot in sorted(waiting, key=_serial)[: prompts.MOST_ROWS - 1]:
+            request = slot.request
+            assert request is not None
+            if self._most(slot.n_held) >= most and not _waits(slot, older):
+                self._copy(slot, request, self._room.hold)
+                if slot.prefilling and self._joins(slot):
+                    found.append((slot, request, _unread(slot)))
+            older.append(slot)
+        return found
+
+    def _with_room(self, chosen: list[Chunk]) -> list[Chunk]:
+        """The chunks whose spans can hold them; none when the oldest one's cannot.
+
+        Nobody but idle slots gives way to those that are read beside it.
+        """
+        slot, _, end = chosen[0]
         if not self._room.make(slot, end):
-            return
+            return []
+        found, ends = [chosen[0]], {slot.id: end}
+        for other, request, its_end in chosen[1:]:
+            if other.request is request and self._room.hold(other, its_end, ends):
+                found.append((other, request, its_end))
+                ends[other.id] = its_end
+        return found
+
+    def _end(self, slot: Slot, take: int) -> int:
+        """Where a chunk of `take` tokens ends: at a multiple of the grain, if it can.
+
+        One that would not get so far goes on to the next: it would be filled up to it.
+        """
+        held, last, limits = slot.n_held, slot.n_held + _unread(slot), self._limits()
+        end, grain = held + take, limits.pacing.grain
+        aligned = end - end % grain
+        if aligned <= held and limits.prefill_chunk >= grain:
+            aligned += grain
+        return min(aligned, last) if held < aligned and end < last else end
+
+    def _most(self, held: int) -> int:
+        """Tokens of the next chunk after `held` ones: fewer while streams are running.
+
+        `chunk_seconds` bounds it even when nobody else runs: whoever watches the
+        engine takes longer silence for a hang.
+        """
+        limits = self._limits()
+        most, seconds = limits.prefill_chunk, limits.chunk_seconds
+        if limits.gap and any(map(decodes, self._slots)):
+            left = max(0.0, limits.gap - self._pause)
+            seconds = min(left, seconds) if seconds else left
+        elif not seconds:
+            return most
+        n = self._speed.tokens(held, seconds)
+        if n is None:
+            return min(most, FIRST)
+        return min(most, max(limits.pacing.least, n))
+
+    # ---- reading it ----
+
+    def _read(self, slot: Slot, request: Request, end: int, most: int) -> None:
+        held = slot.n_held
+        start = self._room.spans.start(slot.id)
         began = self._clock()
         try:
-            self._runner.prefill(
-                slot.id,
-                self._room.spans.start(slot.id),
-                slot.n_held,
-                tokens[slot.n_held : end],
-            )
+            self._runner.prefill(slot.id, start, held, request.tokens[held:end])
         except Exception as error:
             self._fail(slot, request, error)
             return
         seconds = self._clock() - began
-        self._learn_rate(end - slot.n_held, seconds)
-        self._tally.read(end - slot.n_held, seconds)
+        self._speed.learn(held, end - held, seconds, most)
+        self._tally.read(end - held, seconds)
+        self._advance(slot, request, end)
+
+    def _read_together(self, chunks: list[Chunk], most: int) -> None:
+        """Read the chunks as one; when that fails each alone, to fail by itself."""
+        parts = [self.part(chunk) for chunk in chunks]
+        began = self._clock()
+        try:
+            self._runner.prefill_together(parts)
+        except Exception as error:
+            self._emit(fault("reading prompts together", error))
+            for slot, request, end in chunks:
+                self._read(slot, request, end, most)
+            return
+        seconds = self._clock() - began
+        lengths = [len(part.tokens) for part in parts]
+        size = len(parts) * prompts.width(lengths, self._limits().pacing.grain)
+        self._speed.learn(max(part.position for part in parts), size, seconds, most)
+        self._tally.read(sum(lengths), seconds)
+        for chunk in chunks:
+            self._advance(*chunk)
+
+    def _advance(self, slot: Slot, request: Request, end: int) -> None:
         slot.n_held = end
         if not slot.prefilling:
             self._runner.mark(slot.id, end)
@@ -125,17 +283,30 @@ class Reading:
         n_prompt, n_cached = len(request.prompt), request.n_cached
         self._emit(Progress(request.id, slot.n_held, n_prompt, n_cached))
 
-    def _chunk(self) -> int:
-        """Tokens of the next chunk: fewer while streams are running."""
-        if not self._rate:
-            return min(self._most, _FIRST_CHUNK) if self._seconds else self._most
-        streaming = any(map(decodes, self._slots))
-        seconds = CHUNK_SECONDS if streaming else self._seconds
-        if not seconds:
-            return self._most
-        return max(_MIN_CHUNK, min(self._most, int(self._rate * seconds)))
 
-    def _learn_rate(self, n: int, seconds: float) -> None:
-        if seconds > 0:
-            rate = n / seconds
-            self._rate = 0.5 * (rate + (self._rate or rate))
+def _serial(slot: Slot) -> int:
+    return slot.request.serial if slot.request is not None else -1
+
+
+def _unread(slot: Slot) -> int:
+    """Tokens of the slot's prompt that are to be read in chunks, all but the last."""
+    return slot.request.n_tokens - 1 - slot.n_held if slot.request is not None else 0
+
+
+def _waits(slot: Slot, older: list[Slot]) -> bool:
+    """Whether the slot's prompt begins like one that is still to be read."""
+    request = slot.request
+    if request is None or not request.message.cache_prompt:
+        return False
+    for other in older:
+        first = other.request
+        if first is None or not first.message.cache_prompt:
+            continue
+        if prompts.shares(_text(request), slot.n_held, _text(first)):
+            return True
+    return False
+
+
+def _text(request: Request) -> list[int]:
+    """What the request's slot has to hold, without a copy where that is its prompt."""
+    return request.tokens if request.output or request.skipped else request.prompt

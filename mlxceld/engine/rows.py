@@ -28,7 +28,8 @@ class StepRows:
         self.offsets = mx.array(positions)
         self.cells = mx.array([s + p for s, p in zip(starts, positions, strict=True)])
         self.spans = [(s, s + p + 1) for s, p in zip(starts, positions, strict=True)]
-        self.together = len(self.spans) >= ragged.LEAST_ROWS and ragged.available()
+        # One row alone is served faster by MLX's own kernel.
+        self.together = len(self.spans) > 1 and ragged.available()
         """Whether one kernel may read the spans of all rows."""
         self._read: dict[int | None, ragged.Spans] = {}
 
@@ -37,7 +38,7 @@ class StepRows:
         found = self._read.get(window)
         if found is None:
             spans = [self.seen(span, window) for span in self.spans]
-            found = self._read[window] = ragged.Spans(spans)
+            found = self._read[window] = ragged.Spans.of(spans)
         return found
 
     @staticmethod
@@ -94,8 +95,9 @@ class PoolRows:
             raise ValueError("a decode step knows no mask but a window")
         window = None if mask is None else mask.size
         whole = self._layer.whole() if self._rows.together and sinks is None else None
-        if whole is not None and ragged.fits(queries, *whole):
-            return ragged.attend(queries, *whole, self._rows.read(window), scale)
+        if whole is not None and ragged.fits(queries, self._new, whole):
+            spans = self._rows.read(window)
+            return ragged.attend(queries, self._new, whole, spans, scale)
         out = []
         for index, span in enumerate(self._rows.spans):
             keys, values = self._layer.held(*self._rows.seen(span, window))

@@ -35,6 +35,19 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """A chunk of one slot's prompt, to be read together with those of others."""
+
+    slot: int
+    start: int
+    """First cell of the slot's span."""
+    position: int
+    """Tokens the slot holds before; the chunk's are written from there on."""
+    tokens: Sequence[int]
+    """At least one."""
+
+
+@dataclass(frozen=True, slots=True)
 class Probability:
     """The value of a sampled token, and the likeliest tokens with theirs."""
 
@@ -92,6 +105,13 @@ class Runner(Protocol):
     pipelined: bool
     """Whether a step may be queued before the one before it has been read."""
 
+    reads_together: bool
+    """Whether chunks of several prompts may be read as one, and whether that pays."""
+
+    @property
+    def takes_along(self) -> bool:
+        """Whether a decode step can read a chunk as well, and is the faster for it."""
+
     @property
     def kv_bytes(self) -> int:
         """Bytes now allocated for keys, values and fixed state."""
@@ -104,8 +124,19 @@ class Runner(Protocol):
         `position` 0 begins a new text: state that the slot kept is dropped.
         """
 
-    def step(self, rows: Sequence[Row]) -> Pending:
-        """Queue one decode step; returns before the device has done it."""
+    def prefill_together(self, parts: Sequence[Part]) -> None:
+        """Read chunks of several prompts as one, where `reads_together` allows it.
+
+        The longest part says how much the others are filled up. When this raises, none
+        of the parts counts as read.
+        """
+
+    def step(self, rows: Sequence[Row], part: Part | None = None) -> Pending:
+        """Queue one decode step; returns before the device has done it.
+
+        With it, where `takes_along` allows it, a chunk that is in the cells when the
+        step has been read.
+        """
 
     def move(self, moves: Sequence[Move]) -> None:
         """Copy cells, in the order given."""

@@ -10,7 +10,6 @@ with a scripted runner and a clock of their own.
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable
 
 from mlxceld.engine import ledger, shift
@@ -28,13 +27,14 @@ from mlxceld.engine.messages import (
     Started,
     Up,
 )
-from mlxceld.engine.reading import Reading
+from mlxceld.engine.reading import Chunk, Reading
 from mlxceld.engine.room import Room, decodes
 from mlxceld.engine.runner import Pending, Row, Runner, TextFiles
 from mlxceld.engine.slot import Matcher, Request, Seat, Slot
 from mlxceld.engine.slotactions import SlotActions
 from mlxceld.engine.text import Text
 from mlxceld.engine.totals import Tally
+from mlxceld.engine.waiting import Waiting
 from mlxceld.plan import Plan
 
 EXCEEDED = "Context size has been exceeded."
@@ -58,7 +58,7 @@ class Scheduler:
         """`files` are for slot actions, which fail without."""
         self.plan = plan
         self.slots = [Slot(index) for index in range(plan.slots)]
-        self.waiting: deque[Request] = deque()
+        self.waiting = Waiting()
         self.tally = Tally()
         self._vocabulary = vocabulary
         self._runner = runner
@@ -74,8 +74,7 @@ class Scheduler:
             self.tally,
             self._fail,
             clock,
-            chunk=self.limits.prefill_chunk,
-            seconds=self.limits.chunk_seconds,
+            lambda: self.limits,
         )
         self._actions = SlotActions(
             self._room, self._keeper, files, vocabulary.n_vocab, emit, self._touch
@@ -117,15 +116,13 @@ class Scheduler:
             n_train=self.limits.n_train,
         )
         request.matcher, request.budget = matcher, budget
-        self.waiting.append(request)
+        self.waiting.add(request)
 
     def cancel(self, request_id: int) -> None:
         """Forget a request wherever it is; nothing more is emitted for it."""
-        for request in self.waiting:
-            if request.id == request_id:
-                self.waiting.remove(request)
-                self.tally.cancelled += 1
-                return
+        if self.waiting.take(request_id) is not None:
+            self.tally.cancelled += 1
+            return
         for slot in self.slots:
             if slot.request is not None and slot.request.id == request_id:
                 self._release(slot)
@@ -189,18 +186,18 @@ class Scheduler:
         One that waits for a particular busy slot lets others pass; one that waits for
         room does not, or a stream of small requests would starve it.
         """
-        for request in list(self.waiting):
-            free = [slot for slot in self.slots if slot.request is None]
-            if not free:
+        while self.waiting and (
+            free := [slot for slot in self.slots if slot.request is None]
+        ):
+            request = self.waiting.first(slot.id for slot in free)
+            if request is None:
                 return
-            wanted = request.message.id_slot
-            if wanted >= 0 and self.slots[wanted].request is not None:
-                continue
             if self.plan.shared and not ledger.fits(
                 request.n_tokens, self.slots, self.plan.pool
             ):
                 return
-            self.waiting.remove(request)
+            self.waiting.take(request.id)
+            wanted = request.message.id_slot
             if wanted >= 0:
                 slot = self.slots[wanted]
             else:
@@ -210,12 +207,14 @@ class Scheduler:
 
     def _drop_overdue(self) -> None:
         now = self._clock()
-        for request in list(self.waiting):
+        # One deadline for all: whoever has waited longest is the first to miss it.
+        while (request := self.waiting.longest) is not None:
             refusal = overdue(request, now, self.limits.queue_timeout)
-            if refusal is not None:
-                self.waiting.remove(request)
-                self.tally.failed += 1
-                self._emit(refusal)
+            if refusal is None:
+                return
+            self.waiting.take(request.id)
+            self.tally.failed += 1
+            self._emit(refusal)
 
     def _seat(self, request: Request, slot: Slot) -> None:
         remembered = request.message.cache_prompt
@@ -254,6 +253,7 @@ class Scheduler:
         for slot in sorted(self._running(), key=_serial):
             if decodes(slot):
                 self._room.make(slot, slot.n_held + 1)
+        chunk = self._reading.along() if any(map(decodes, self.slots)) else None
         seats: list[Seat] = []
         rows: list[Row] = []
         for slot in self.slots:
@@ -269,7 +269,7 @@ class Scheduler:
         if not seats:
             return None
         try:
-            pending = self._runner.step(rows)
+            pending = self._step(rows, chunk)
         except Exception as error:
             self._fail_all(seats, error)
             return None
@@ -278,6 +278,21 @@ class Scheduler:
             seat.request.issued += 1
         self.tally.step(len(seats), max(seat.slot.n_held for seat in seats))
         return pending, seats
+
+    def _step(self, rows: list[Row], chunk: Chunk | None) -> Pending:
+        """Queue the rows; with a chunk the step is done when this returns."""
+        if chunk is None:
+            return self._runner.step(rows)
+        began = self._clock()
+        try:
+            pending = self._runner.step(rows, self._reading.part(chunk))
+            pending.read()
+        except Exception as error:
+            # Whose fault it is shows when each is run alone.
+            self._emit(fault("reading a prompt beside a step", error))
+            return self._runner.step(rows)
+        self._reading.rode(chunk, self._clock() - began)
+        return pending
 
     def _row(self, slot: Slot, request: Request) -> Row:
         known = request.issued == len(request.output)
@@ -348,7 +363,7 @@ class Scheduler:
         slot.request = None
         self._room.forget(slot)
         request.issued = len(request.output)
-        self.waiting.appendleft(request)
+        self.waiting.put_back(request)
         self.tally.preempted += 1
 
     def _fail(self, slot: Slot, request: Request, error: Exception | str) -> None:

@@ -252,6 +252,7 @@ def command_lines(line: str) -> Iterator[list[str]]:
 def test_metrics_that_are_named_exist() -> None:
     metrics = Metrics()
     metrics.count(200)
+    metrics.start = {"total": 2.5}
     text = metrics.render(
         Snapshot([SlotState(0)], 0, 0, 0, Totals()), make_plan(Wish(ctx_size=1024))
     )

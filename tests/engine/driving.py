@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from mlxceld.engine import messages as m
-from mlxceld.engine.runner import Probability, Row, Runner, Saved
+from mlxceld.engine.runner import Part, Probability, Row, Runner, Saved
 from mlxceld.engine.scheduler import Limits, Scheduler
 from mlxceld.engine.spans import Move
 from mlxceld.engine.text import Text
@@ -64,11 +64,16 @@ class CellRunner:
 
     def __init__(self, cells: int, *, pipelined: bool, trimmable: bool = True) -> None:
         self.pipelined = pipelined
-        self.trimmable = trimmable
+        self.trimmable = self.reads_together = trimmable
+        self.takes_along = False
         self.kv_bytes = cells
         self.cells = [-1] * cells
         self.prefilled: list[tuple[int, int]] = []
         """Slot and number of tokens of each chunk."""
+        self.batches: list[list[tuple[int, int]]] = []
+        """The same of those that were read as one."""
+        self.along: list[tuple[int, int, int]] = []
+        """Rows of a step that took a chunk along, its slot and number of tokens."""
         self._last: dict[int, int] = {}
         self._state: dict[int, list[int]] = {}
         self._marks: dict[int, list[int]] = {}
@@ -80,7 +85,15 @@ class CellRunner:
         for offset, token in enumerate(tokens):
             self._write(slot, start, position + offset, token)
 
-    def step(self, rows: Sequence[Row]) -> Ready:
+    def prefill_together(self, parts: Sequence[Part]) -> None:
+        self.batches.append([(part.slot, len(part.tokens)) for part in parts])
+        for part in parts:
+            self.prefill(part.slot, part.start, part.position, part.tokens)
+
+    def step(self, rows: Sequence[Row], part: Part | None = None) -> Ready:
+        if part is not None:
+            self.along.append((len(rows), part.slot, len(part.tokens)))
+            self.prefill(part.slot, part.start, part.position, part.tokens)
         tokens = []
         for row in rows:
             read = self._last[row.slot] if row.token is None else row.token
@@ -312,3 +325,38 @@ class Bench:
 
     def text(self, request: int) -> str:
         return "".join(e.text for e in self.of(request) if hasattr(e, "text"))
+
+
+class Timed(CellRunner):
+    """A runner whose chunks and steps take time on the clock."""
+
+    def __init__(self, cells: int) -> None:
+        super().__init__(cells, pipelined=False)
+        self.clock = Clock()
+        self.token = 0.001
+        """Seconds of a prompt's token."""
+        self.token_held = 0.0
+        """Seconds that each token held adds to a token's time."""
+        self.seconds = 0.04
+        """Seconds of a step."""
+
+    def prefill(
+        self, slot: int, start: int, position: int, tokens: Sequence[int]
+    ) -> None:
+        super().prefill(slot, start, position, tokens)
+        self.wait_for_steps()
+        held = position + len(tokens) / 2
+        self.clock.pass_(len(tokens) * (self.token + held * self.token_held))
+
+    def step(self, rows: Sequence[Row], part: Part | None = None) -> Ready:
+        self.clock.pass_(self.seconds)
+        return super().step(rows, part)
+
+    def bench(self, plan: Plan, limits: Limits | None = None) -> Bench:
+        """A bench whose clock this runner moves."""
+        bench = Bench(plan, runner=self, limits=limits)
+        self.clock = bench.clock
+        return bench
+
+    def wait_for_steps(self) -> None:
+        """Steps are done when they are queued."""

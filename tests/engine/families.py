@@ -197,6 +197,9 @@ ALONE = ("gemma2", "gemma4_text", "deepseek_v3", "llama4")
 """One row at a time: they do their own arithmetic on the keys, hand one layer's keys to
 another, or reckon with the length of a chunked cache."""
 
+READ_TOGETHER = ("llama", "qwen3", "qwen3_moe")
+"""Families whose prompts are read as one batch: all pooled, rows decoded together."""
+
 ALL_POOLED = ("llama", "qwen3", "qwen3_moe", "gemma2", "deepseek_v3")
 """Families with nothing but plain KV caches."""
 

@@ -33,11 +33,12 @@ from mlxceld.engine.messages import (  # noqa: E402
     Delta,
     Done,
     Failed,
+    Fault,
     Generate,
     Sampling,
     Up,
 )
-from mlxceld.engine.runner import Row  # noqa: E402
+from mlxceld.engine.runner import Part, Row  # noqa: E402
 from mlxceld.engine.sampling import Sampler  # noqa: E402
 from mlxceld.engine.scheduler import Limits, Scheduler  # noqa: E402
 from mlxceld.engine.slot import Request  # noqa: E402
@@ -70,6 +71,7 @@ class Model:
         *,
         cell_major: bool = False,
         pipelined: bool = False,
+        grain: int = 1,
     ) -> ModelRunner:
         return ModelRunner(
             self.model,
@@ -80,6 +82,7 @@ class Model:
             cell_major=cell_major,
             batched=self.batched,
             pipelined=pipelined,
+            grain=grain,
         )
 
     def plan(self, wish: Wish) -> Plan:
@@ -119,6 +122,8 @@ class Run:
     most_live: int
     most_kv_bytes: int
     most_rows: int
+    along: int
+    """Steps that took a prompt chunk along."""
 
 
 def serve(
@@ -162,6 +167,7 @@ def serve(
         most_live=most_live,
         most_kv_bytes=most_kv_bytes,
         most_rows=seen.most_rows,
+        along=seen.along,
     )
 
 
@@ -171,7 +177,9 @@ class _Watched:
     def __init__(self, runner: ModelRunner) -> None:
         self._runner = runner
         self.pipelined = runner.pipelined
+        self.reads_together = runner.reads_together
         self.moves = 0
+        self.along = 0
         self.most_rows = 0
 
     @property
@@ -181,9 +189,14 @@ class _Watched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._runner, name)
 
-    def step(self, rows: Sequence[Row]) -> Any:
+    @property
+    def takes_along(self) -> bool:
+        return self._runner.takes_along
+
+    def step(self, rows: Sequence[Row], part: Part | None = None) -> Any:
         self.most_rows = max(self.most_rows, len(rows))
-        return self._runner.step(rows)
+        self.along += part is not None
+        return self._runner.step(rows, part)
 
     def move(self, moves: Sequence[Any]) -> None:
         self.moves += len(moves)
@@ -195,6 +208,7 @@ def collect(out: Sequence[Up]) -> dict[int, Answer]:
     answers: dict[int, Answer] = {}
     for message in out:
         assert not isinstance(message, Failed), message.message
+        assert not isinstance(message, Fault), message.trace
         if isinstance(message, Delta | Done):
             answer = answers.setdefault(message.id, Answer())
             answer.tokens += message.tokens

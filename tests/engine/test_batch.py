@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,8 +15,11 @@ from tests.engine.families import FAMILIES, TOGETHER
 # isort: split
 import mlx.core as mx
 
+from mlxceld.engine.batch import ModelRunner
 from mlxceld.engine.messages import Sampling
 from mlxceld.engine.probe import probe
+from mlxceld.engine.runner import Part
+from mlxceld.engine.sampling import Sampler
 from mlxceld.engine.spans import Move
 from mlxceld.plan import Wish
 from tests.tiny import VOCAB_SIZE
@@ -77,6 +81,62 @@ def test_a_text_that_begins_anew_forgets_the_state_of_the_one_before(
     assert run.most_rows == 1
     for i, prompt in PROMPTS.items():
         assert run.answers[i].tokens == real.greedy(loaded.model, prompt, 6)
+
+
+@pytest.mark.parametrize("cell_major", [False, True])
+@pytest.mark.parametrize("kind", ["auto", "q8_0"])
+def test_prompts_that_are_read_together_leave_what_each_leaves_alone(
+    kind: str, cell_major: bool, tmp_path: Path
+) -> None:
+    """Chunks of 5, 9 and 1 tokens after 0, 7 and 12, in spans with a gap between."""
+    loaded = real.tiny_model(tmp_path, head_dim=32)
+    loaded.map = loaded.map.stored_as(kind, kind)
+    begun, chunks, starts = (0, 7, 12), (5, 9, 1), (30, 3, 50)
+    prompts = [_prompt(40 + slot, 16) for slot in range(3)]
+    cells = []
+    for together in (False, True):
+        runner = loaded.runner(3, 64, cell_major=cell_major)
+        parts = []
+        for slot, (start, n) in enumerate(zip(starts, begun, strict=True)):
+            if n:
+                runner.prefill(slot, start, 0, prompts[slot][:n])
+            more = prompts[slot][n : n + chunks[slot]]
+            parts.append(Part(slot, start, n, more))
+        if together:
+            runner.prefill_together(parts)
+        else:
+            for part in parts:
+                runner.prefill(part.slot, part.start, part.position, part.tokens)
+        cells.append([layer.view(0, 64) for layer in runner._pool.layers])
+    held = {
+        start + i
+        for start, n, more in zip(starts, begun, chunks, strict=True)
+        for i in range(n + more)
+    }
+    for alone, found in zip(*cells, strict=True):
+        for one, other in zip(alone, found, strict=True):
+            assert mx.allclose(one, other, rtol=0.02, atol=0.02)
+            written = mx.any(other != 0, axis=(0, 1, 3)).tolist()
+            assert {cell for cell, any_ in enumerate(written) if any_} == held
+
+
+def test_the_memory_of_prompts_read_together_does_not_depend_on_the_pool(
+    llama: real.Model,
+) -> None:
+    def peak(cells: int) -> int:
+        runner = llama.runner(2, cells)
+
+        def chunk(position: int) -> None:
+            parts = [
+                Part(slot, 1000 * slot, position, _prompt(slot, 32 - slot))
+                for slot in range(2)
+            ]
+            runner.prefill_together(parts)
+
+        chunk(0)
+        return real.peak_of(lambda: chunk(31))
+
+    assert peak(32 * 1024) - peak(2048) < MIB / 8
 
 
 @pytest.mark.parametrize("cell_major", [False, True])
@@ -193,3 +253,55 @@ def test_kv_bytes_are_the_pool_and_what_slots_keep_for_themselves(
     assert runner.kv_bytes == pool + loaded.map.fixed_bytes_per_slot
     runner.forget(1)
     assert runner.kv_bytes == pool
+
+
+@pytest.mark.parametrize("grain", [1, 16])
+def test_prompts_that_begin_are_read_together_in_one_attention(
+    grain: int, llama: real.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In rows as wide as the longest, or filled up to 32 where chunks have a grain."""
+    shapes: list[tuple[int, ...]] = []
+    attend = mx.fast.scaled_dot_product_attention
+
+    def watched(queries: mx.array, *rest: Any, **more: Any) -> mx.array:
+        shapes.append(queries.shape)
+        return attend(queries, *rest, **more)
+
+    prompts = [_prompt(60 + slot, n) for slot, n in enumerate((21, 18, 20))]
+    wanted = [real.greedy(llama.model, prompt, 3) for prompt in prompts]
+    runner = ModelRunner(
+        llama.model,
+        llama.map,
+        Sampler(VOCAB_SIZE, [real.EOS]),
+        slots=3,
+        cells=100,
+        cell_major=True,
+        batched=True,
+        pipelined=False,
+        grain=grain,
+    )
+    parts = [Part(i, 30 * i, 0, prompt[:-1]) for i, prompt in enumerate(prompts)]
+    monkeypatch.setattr(mx.fast, "scaled_dot_product_attention", watched)
+    runner.prefill_together(parts)
+    monkeypatch.undo()
+    wide = 20 if grain == 1 else 32
+    assert [shape[0] for shape in shapes] == [3] * len(llama.map.shapes)
+    assert {shape[2] for shape in shapes} == {wide}
+    found: list[list[int]] = [[], [], []]
+    tokens: list[int | None] = [prompt[-1] for prompt in prompts]
+    for step in range(3):
+        rows = [
+            real.row(
+                slot=i,
+                start=30 * i,
+                position=len(prompt) - 1 + step,
+                token=tokens[i],
+                id_=i,
+            )
+            for i, prompt in enumerate(prompts)
+        ]
+        tokens = list(runner.step(rows).read())
+        for answer, token in zip(found, tokens, strict=True):
+            assert token is not None
+            answer.append(token)
+    assert found == wanted

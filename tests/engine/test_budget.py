@@ -138,7 +138,7 @@ def test_the_model_goes_on_behind_the_ending(n: int, pipelined: bool) -> None:
     rules = m.Sampling(seed=4, ignore_eos=True)
     free = bench.ask([9, 8, 7], n_predict=20, sampling=rules)
     bound = bench.ask([3, 4, 5], n_predict=20, sampling=rules)
-    bench.scheduler.waiting[-1].budget = think(n)
+    [*bench.scheduler.waiting][-1].budget = think(n)
     bench.run()
     assert bench.tokens(bound) == expected([3, 4, 5], n, 20, 4, [50, 51])
     assert bench.tokens(free) == expected([9, 8, 7], 20, 20, 4, [])
@@ -151,7 +151,7 @@ def test_one_that_has_to_give_way_keeps_its_count(pipelined: bool) -> None:
     rules = m.Sampling(seed=1, ignore_eos=True)
     old = bench.ask([1] * 20, n_predict=30, sampling=rules)
     young = bench.ask([2] * 20, n_predict=30, sampling=rules)
-    bench.scheduler.waiting[-1].budget = think(18)
+    [*bench.scheduler.waiting][-1].budget = think(18)
     bench.run()
     assert bench.scheduler.tally.preempted
     assert bench.tokens(young) == expected([2] * 20, 18, 30, 1, [50, 51])
@@ -163,7 +163,7 @@ def test_a_token_that_is_put_in_was_certain(post: bool, value: float) -> None:
     bench = Bench(split(1, 64), script=Script(answers={"q": ["a", "b", "c"]}))
     rules = m.Sampling(n_probs=1, post_sampling_probs=post)
     request = bench.ask("q", n_predict=3, sampling=rules)
-    bench.scheduler.waiting[-1].budget = think(1)
+    [*bench.scheduler.waiting][-1].budget = think(1)
     bench.run()
     told = [p for e in bench.of(request) for p in getattr(e, "probabilities", [])]
     assert [p.id for p in told][1:] == [50, 51]

@@ -72,6 +72,21 @@ def test_one_row_a_prompt_and_few_columns_stay_as_they_are(
     assert seen == [(1, 1, 64), (1, 9, 64), (9, 1, 64)]
 
 
+@pytest.mark.parametrize("bias", [False, True])
+def test_chunks_of_several_prompts_are_one_matrix(
+    monkeypatch: pytest.MonkeyPatch, bias: bool
+) -> None:
+    model = layers(96, bias=bias)
+    x = mx.random.normal((3, 5, 64))
+    wanted = np.array(model.head(x))
+    linear.join_rows(model)
+    seen = matrices(monkeypatch)
+    found = np.array(model.head(x))
+    assert seen == [(15, 64)]
+    assert found.shape == (3, 5, 96)
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
 @pytest.mark.parametrize(("rows", "shape"), [(3, (3, 1, 64)), (4, (8, 64))])
 def test_it_depends_on_rows_and_columns_whether_they_go_together(
     monkeypatch: pytest.MonkeyPatch, rows: int, shape: tuple[int, ...]

@@ -11,6 +11,7 @@ from mlxceld.engine import messages as m
 from mlxceld.engine.engine import Engine
 from mlxceld.engine.load import load
 from mlxceld.engine.scheduler import Scheduler
+from mlxceld.geometry import read_geometry
 from mlxceld.plan import Wish
 from mlxceld.problems import Refused
 from tests.engine import real
@@ -57,6 +58,17 @@ def test_an_engine_comes_with_measured_plan_and_filled_in_info(llama_dir: Path) 
     assert (info.n_vocab, info.n_ctx_train) == (VOCAB_SIZE, 2048)
     assert (info.device, info.batched, info.decode_note) == ("cpu", True, "")
     assert engine.vocabulary.eos_ids >= {IM_END}
+
+
+@pytest.mark.parametrize(("chunk", "read"), [(0, 256), (128, 128)])
+def test_the_planned_working_memory_is_that_of_the_chunks_that_are_read(
+    chunk: int, read: int, llama_dir: Path
+) -> None:
+    engine, _ = _load(llama_dir, prefill_chunk=chunk)
+    estimated = read_geometry(llama_dir, float32=True, chunk=read)
+    assert engine.plan.work_bytes == estimated.step_bytes(4, 512)
+    assert engine.pacing.chunk == 256
+    assert engine.runner.reads_together
 
 
 def test_loading_says_what_it_is_doing_in_order(llama_dir: Path) -> None:
@@ -192,8 +204,10 @@ def test_what_does_not_fit_is_refused_with_the_numbers(llama_dir: Path) -> None:
 
 
 def test_a_context_left_open_is_lowered_to_what_fits(llama_dir: Path) -> None:
-    room = _load(llama_dir)[0].plan
-    limit = room.weight_bytes + room.work_bytes + 1100 * 768
+    room = read_geometry(llama_dir, float32=True, chunk=256)
+    # A cell, and a score for each of 256 tokens and 4 heads and a byte of the mask.
+    per_token = 768 + 256 * (4 * 4 + 1)
+    limit = room.weight_bytes + room.step_bytes(1, 0) + 1100 * per_token
     engine, _ = _load(llama_dir, Wish("legacy"), memory_limit=limit)
     assert engine.plan.slot_ctx == 1024
     assert engine.runner.kv_bytes == 1024 * 768

@@ -21,6 +21,7 @@ DOWN: list[m.Down] = [
         cache_type_k="q8_0",
         cache_type_v="q4_0",
         prefill_chunk=64,
+        token_gap=0.1,
         queue_size=0,
         slot_prompt_similarity=0.5,
     ),

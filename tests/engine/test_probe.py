@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.engine import real
-from tests.engine.families import ALONE, FAMILIES, TOGETHER
+from tests.engine.families import ALONE, FAMILIES, READ_TOGETHER, TOGETHER
 
 # isort: split
 import mlx.core as mx
 from mlx_lm.models import llama
 
+from mlxceld.engine.batch import ModelRunner
+from mlxceld.engine.chunkrows import ChunkRows
 from mlxceld.engine.pool import Layer
 from mlxceld.engine.probe import Verdict, probe, writes_in_place
 from mlxceld.engine.rows import StepRows
+from mlxceld.engine.runner import Part
 from tests.tiny import VOCAB_SIZE
 
 
@@ -31,7 +35,8 @@ def test_rows_of_most_families_are_decoded_together(
     family: str, cell_major: bool, tmp_path: Path
 ) -> None:
     loaded = real.tiny_model(tmp_path, family, **FAMILIES[family])
-    assert _probe(loaded, cell_major=cell_major) == Verdict(True, True)
+    verdict = _probe(loaded, cell_major=cell_major)
+    assert verdict == Verdict(True, True, together=family in READ_TOGETHER)
 
 
 @pytest.mark.parametrize("family", ALONE)
@@ -40,6 +45,7 @@ def test_a_family_that_reckons_with_its_cache_itself_is_found_out(
 ) -> None:
     verdict = _probe(real.tiny_model(tmp_path, family, **FAMILIES[family]))
     assert (verdict.pooled, verdict.batched) == (True, False)
+    assert not verdict.together
     assert verdict.note.startswith("rows cannot be decoded together: ")
 
 
@@ -47,7 +53,7 @@ def test_half_precision_rounding_is_no_fault(tmp_path: Path) -> None:
     loaded = real.tiny_model(tmp_path)
     loaded.model.set_dtype(mx.float16)
     loaded.map = real.caches.measure(loaded.model)
-    assert _probe(loaded) == Verdict(True, True)
+    assert _probe(loaded) == Verdict(True, True, together=True)
 
 
 @pytest.mark.parametrize("kind", ["f16", "bf16", "q8_0", "q4_0"])
@@ -65,7 +71,7 @@ def test_another_cache_type_changes_no_verdict(
             cell_major=cell_major,
             stored=loaded.map.stored_as(kind, kind),
         )
-        assert verdict == Verdict(True, True)
+        assert verdict == Verdict(True, True, together=family == "llama")
 
 
 def test_a_device_that_stores_wrongly_is_caught(
@@ -159,22 +165,55 @@ def test_a_model_that_reads_its_cache_beyond_the_contract_keeps_its_own(
     assert verdict.note.startswith("the pool does not suit this model: ")
 
 
+@pytest.mark.parametrize("end", [0, 1])
+def test_a_chunk_read_beside_another_that_is_written_too_short_is_caught(
+    end: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the last token of one prompt's chunks were filling."""
+
+    class Short(ChunkRows):
+        def __init__(
+            self, layer: Layer, parts: Sequence[Part], *shared: Any, **more: Any
+        ) -> None:
+            short = parts[end]
+            spoilt = [*short.tokens[:-1]] or [0]
+            parts = list(parts)
+            parts[end] = replace(short, start=short.start + 1, tokens=spoilt)
+            super().__init__(layer, parts, *shared, **more)
+
+    monkeypatch.setattr("mlxceld.engine.batch.ChunkRows", Short)
+    verdict = _probe(real.tiny_model(tmp_path))
+    assert (verdict.pooled, verdict.batched, verdict.together) == (True, True, False)
+
+
+def test_a_model_that_fails_at_chunks_of_several_prompts_reads_them_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_runner: Any, _parts: Any) -> None:
+        raise ValueError("not of this shape")
+
+    monkeypatch.setattr(ModelRunner, "prefill_together", fails)
+    assert _probe(real.tiny_model(tmp_path)) == Verdict(True, True)
+
+
 def test_steps_that_are_read_at_once_count_as_in_place(tmp_path: Path) -> None:
     loaded = real.tiny_model(tmp_path)
     assert writes_in_place(loaded.runner(2, 32768))
 
 
-def test_a_queue_of_steps_that_copies_a_layer_is_noticed(tmp_path: Path) -> None:
+def test_a_queue_of_steps_that_copies_a_layer_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A runner that keeps a view alive from step to step makes MLX copy the layer."""
     loaded = real.tiny_model(tmp_path)
     runner = loaded.runner(2, 32768)
     step = runner.step
     kept: list[Any] = []
 
-    def holding(rows: Any) -> Any:
+    def holding(rows: Any, *more: Any) -> Any:
         if rows[0].token is None:
             kept.append(runner._pool.layers[0].view(0, 8))
-        return step(rows)
+        return step(rows, *more)
 
-    runner.step = holding  # type: ignore[method-assign]
+    monkeypatch.setattr(runner, "step", holding)
     assert not writes_in_place(runner)

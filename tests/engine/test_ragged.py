@@ -16,6 +16,8 @@ from mlxceld.engine import ragged
 from mlxceld.engine.pool import Layer, LayerShape, Storage
 from mlxceld.engine.rows import PoolRows, StepRows
 
+Sides = tuple[mx.array, mx.array]
+
 HEADS, KV_HEADS, DIM, CELLS = 8, 2, 64, 600
 SPANS = [(0, 1), (10, 266), (270, 527), (530, 600)]
 """One cell, a whole stretch of 256, one more than that, and a shorter one."""
@@ -59,9 +61,18 @@ def filled_layer(keys: mx.array, values: mx.array) -> Layer:
 
 
 def rows_of(layer: Layer) -> PoolRows:
+    """Rows which have just written what their last cells held already."""
     starts = [start for start, _ in SPANS]
     held = [end - start - 1 for start, end in SPANS]
-    return PoolRows(layer, StepRows(starts, held))
+    rows = PoolRows(layer, StepRows(starts, held))
+    rows.update_and_fetch(*last_cells(*layer.view(0, CELLS)))
+    return rows
+
+
+def last_cells(*held: mx.array) -> list[mx.array]:
+    """What `[1, kv_heads, cells, dim]` hold in the last cell of each span."""
+    lasts = mx.array([end - 1 for _, end in SPANS])
+    return [side[0][:, lasts].swapaxes(0, 1)[:, :, None] for side in held]
 
 
 @pytest.mark.parametrize("window", [None, 40])
@@ -83,12 +94,14 @@ def test_the_row_wise_path_and_the_kernel_are_asked_for_the_same(
     asked: list[list[list[int]]] = []
 
     def kernel(
-        q: mx.array, k: mx.array, v: mx.array, spans: ragged.Spans, scale: float
+        q: mx.array, new: Sides, pool: Sides, spans: ragged.Spans, scale: float
     ) -> mx.array:
         asked.append(spans.array.tolist())
         assert scale == DIM**-0.5
-        assert np.array_equal(np.array(k), np.array(keys))
-        assert np.array_equal(np.array(v), np.array(values))
+        for held, plain, fresh in zip(pool, (keys, values), new, strict=True):
+            assert np.array_equal(np.array(held), np.array(plain))
+            lasts = [np.array(plain[end - 1]) for _, end in SPANS]
+            assert np.array_equal(np.array(fresh[:, :, 0]), lasts)
         return q
 
     monkeypatch.setattr(ragged, "available", lambda: True)
@@ -97,13 +110,34 @@ def test_the_row_wise_path_and_the_kernel_are_asked_for_the_same(
     assert asked == [[[a for a, _ in seen], [b - a for a, b in seen]]]
 
 
-def test_the_longest_row_decides_how_many_stretches_there_are() -> None:
-    assert [ragged.Spans([(0, 3), (9, 9 + n)]).parts for n in (1, 256, 257, 512)] == [
-        1,
-        1,
-        2,
-        2,
-    ]
+@pytest.mark.parametrize(
+    ("rows", "longest", "stretch", "parts"),
+    [
+        # Many rows fill the device with stretches of 256 cells.
+        (8, 1, 256, 1),
+        (8, 256, 256, 1),
+        (8, 257, 256, 2),
+        (32, 1000, 256, 4),
+        # Fewer rows are cut finer, and numbers of parts are powers of two.
+        (1, 1000, 64, 16),
+        (2, 100, 64, 2),
+        (3, 1100, 128, 16),
+        # One row of no more than 64 parts: 16384 = 64 x 256, and one cell more.
+        (1, 16384, 256, 64),
+        (1, 16385, 512, 64),
+        (8, 131072, 2048, 64),
+    ],
+)
+def test_the_grid_follows_the_number_of_rows_and_the_longest(
+    rows: int, longest: int, stretch: int, parts: int
+) -> None:
+    assert ragged.Grid.of(rows, longest) == ragged.Grid(stretch, parts)
+
+
+def test_a_window_needs_no_blocks_for_what_lies_before_it() -> None:
+    assert ragged.Grid(256, 16).within(1024) == ragged.Grid(256, 4)
+    assert ragged.Grid(256, 16).within(1025) == ragged.Grid(256, 5)
+    assert ragged.Grid(256, 2).within(1024) == ragged.Grid(256, 2)
 
 
 def test_rows_without_the_kernel_are_served_row_by_row(
@@ -140,15 +174,28 @@ def test_one_row_alone_is_left_to_mlx(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("dtype", "close"), [(mx.float16, 2e-3), (mx.bfloat16, 2e-2), (mx.float32, 1e-4)]
 )
-def test_the_kernel_computes_attention_over_each_rows_cells(
-    shape: tuple[int, int, int], dtype: mx.Dtype, close: float
+@pytest.mark.parametrize("grid", [ragged.Grid(256, 2), ragged.Grid(16, 32)])
+def test_the_kernel_writes_the_new_cells_and_attends_over_each_rows_own(
+    shape: tuple[int, int, int], dtype: mx.Dtype, close: float, grid: ragged.Grid
 ) -> None:
     heads, kv_heads, dim = shape
     with mx.stream(mx.gpu):
         queries = mx.random.normal((len(SPANS), heads, 1, dim)).astype(dtype)
         keys = mx.random.normal((CELLS, kv_heads, dim)).astype(dtype)
         values = mx.random.normal((CELLS, kv_heads, dim)).astype(dtype)
-        found = ragged.attend(queries, keys, values, ragged.Spans(SPANS), dim**-0.5)
+        new = last_cells(keys.swapaxes(0, 1)[None], values.swapaxes(0, 1)[None])
+        lasts = mx.array([end - 1 for _, end in SPANS])
+        pool = mx.array(keys), mx.array(values)
+        for side in pool:
+            side[lasts] = 7.0
+        mx.eval(new, pool)
+        array = ragged.Spans.of(SPANS).array
+        spans = ragged.Spans(array, grid)
         wanted = softmax_attention(queries, keys, values, SPANS)
-        found = found.astype(mx.float32)
-        np.testing.assert_allclose(np.array(found), wanted, atol=close)
+        # Twice: counters are left as they were found.
+        for _ in range(2):
+            found = ragged.attend(queries, (new[0], new[1]), pool, spans, dim**-0.5)
+            found = found.astype(mx.float32)
+            np.testing.assert_allclose(np.array(found), wanted, atol=close)
+        for held, plain in zip(pool, (keys, values), strict=True):
+            assert mx.array_equal(held, plain)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from mlxceld.engine import messages as m
-from mlxceld.engine.runner import Row
+from mlxceld.engine.runner import Part, Row
 from mlxceld.engine.scheduler import Limits
 from tests.engine.driving import Bench, Clock, Slow, split, words
 from tests.fake import Script, Step, Words
@@ -192,11 +192,11 @@ def test_a_fault_in_a_step_ends_the_requests_of_that_step_and_no_others(
 class Refusing(Slow):
     """Raises when the step is queued, not when it is read."""
 
-    def step(self, rows: Sequence[Row]) -> Step:
+    def step(self, rows: Sequence[Row], part: Part | None = None) -> Step:
         if len(self.steps) == 3:
             self.steps.append([])
             raise RuntimeError("the device said no")
-        return super().step(rows)
+        return super().step(rows, part)
 
 
 def test_a_step_that_cannot_be_queued_ends_its_requests_and_the_next_one_works() -> (

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mlxceld.engine.messages import Done, Sampling
-from mlxceld.engine.runner import Row
+from mlxceld.engine.runner import Part, Row
 from mlxceld.engine.slot import Request
 from tests.engine.driving import (
     Bench,
@@ -45,9 +45,9 @@ class Masked(CellRunner):
         super().__init__(cells, pipelined=pipelined)
         self.steps: list[list[int]] = []
 
-    def step(self, rows: Sequence[Row]) -> Ready:
+    def step(self, rows: Sequence[Row], part: Part | None = None) -> Ready:
         self.steps.append([row.slot for row in rows])
-        sampled = super().step(rows).tokens
+        sampled = super().step(rows, part).tokens
         for index, row in enumerate(rows):
             if row.allowed is not None:
                 assert row.token is not None
@@ -102,7 +102,7 @@ def steps_of(b: Bench) -> list[list[int]]:
 def match(b: Bench, prompt: list[int], matcher: Residues, **fields: Any) -> int:
     """Ask for an answer that a grammar governs."""
     request = b.ask(prompt, **fields)
-    b.scheduler.waiting[-1].matcher = matcher
+    [*b.scheduler.waiting][-1].matcher = matcher
     return request
 
 
@@ -129,7 +129,7 @@ def test_what_makes_a_request_stepwise() -> None:
         (Sampling(dry_multiplier=0.8, mirostat=1), False),
     ]:
         b.ask([1], sampling=sampling)
-        request: Request = b.scheduler.waiting[-1]
+        request: Request = [*b.scheduler.waiting][-1]
         assert request.stepwise is stepwise, sampling
         request.matcher = Residues(1)
         assert request.stepwise
@@ -263,9 +263,9 @@ class Logged(Masked):
         super().__init__(cells, pipelined=True)
         self._log = log
 
-    def step(self, rows: Sequence[Row]) -> Ready:
+    def step(self, rows: Sequence[Row], part: Part | None = None) -> Ready:
         self._log.append("queued")
-        return _Read(super().step(rows).tokens, self._log)
+        return _Read(super().step(rows, part).tokens, self._log)
 
 
 class Noted(Residues):

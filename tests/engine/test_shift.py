@@ -186,7 +186,7 @@ def test_what_the_slot_remembers_is_the_shortened_text() -> None:
 def test_the_window_of_the_penalties_has_what_the_text_lost() -> None:
     bench = bench_of(split(1, 32))
     bench.ask([7] * 20, n_predict=90, sampling=FREE, shift=HALF)
-    request = bench.scheduler.waiting[0]
+    request = next(iter(bench.scheduler.waiting))
     bench.turn(25)
     assert request.skipped
     every = request.prompt + request.output
