@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import statistics
-import time
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from benchmarks import models, ours, peer
+from benchmarks.machine import has_gpu, this_machine
 from benchmarks.measured import Measured
 from benchmarks.models import mx
 from benchmarks.workloads import Workload, explain, named
@@ -35,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     add = parser.add_argument
     add("--model", choices=sorted(models.SHAPES), nargs="+", default=["tiny"])
     add("--work", nargs="+", default=list(_USUAL), metavar="WORK", help=explain())
-    add("--device", choices=["cpu", "gpu"], default="gpu" if _has_gpu() else "cpu")
+    add("--device", choices=["cpu", "gpu"], default="gpu" if has_gpu() else "cpu")
     add("--pairs", type=int, default=3, help="runs of each side (default: 3)")
     add("--tokens", type=int, default=128, help="length of an answer (default: 128)")
     add("--chunk", type=int, default=2048, help="our prompt chunk (default: 2048)")
@@ -43,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--out", type=Path, metavar="FILE", help="write every run as JSON")
     args = parser.parse_args(argv)
     device = mx.gpu if args.device == "gpu" else mx.cpu
-    report: dict[str, Any] = {"machine": _machine(args.device), "runs": []}
+    report: dict[str, Any] = {"machine": this_machine(args.device), "runs": []}
     print(f"# {report['machine']}")
     print(_HEAD)
     for name in args.model:
@@ -128,19 +126,6 @@ def _json(
         "work": work.name,
         "pairs": [{side: plain(run) for side, run in pair.items()} for pair in pairs],
     }
-
-
-def _has_gpu() -> bool:
-    return bool(mx.metal.is_available() or mx.cuda.is_available())
-
-
-def _machine(device: str) -> str:
-    name = platform.processor() or platform.machine()
-    if device == "gpu":
-        name = str(mx.device_info().get("device_name", name))
-    day = time.strftime("%Y-%m-%d")
-    libraries = ", ".join(f"{lib} {version(lib)}" for lib in ("mlx", "mlx-lm"))
-    return f"{day}, {name}, {libraries}, Python {platform.python_version()}"
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.engine import _has_gpu, _machine
+from benchmarks.machine import has_gpu, this_machine
 from benchmarks.models import mx
 from mlxceld.engine import caches, linear
 from mlxceld.engine.batch import ModelRunner
@@ -211,7 +211,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     add = parser.add_argument
     add("--model", required=True, metavar="PATH", help="a GGUF file or an MLX folder")
-    add("--device", choices=["cpu", "gpu"], default="gpu" if _has_gpu() else "cpu")
+    add("--device", choices=["cpu", "gpu"], default="gpu" if has_gpu() else "cpu")
     add("--pairs", type=int, default=40, help="turns of each side (default: 40)")
     add("--steps", type=int, default=4, help="steps in a turn (default: 4)")
     add("--out", type=Path, metavar="FILE", help="write every turn as JSON")
@@ -225,7 +225,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if loaded.device.type == mx.DeviceType.gpu and not mx.metal.is_available():
         # As the daemon does at load.
         linear.join_rows(loaded.model)
-    machine, name = _machine(args.device), Path(args.model).name
+    machine, name = this_machine(args.device), Path(args.model).name
     print(f"# {machine}, {name}, {args.steps} steps in a turn")
     pairs = list(measure(loaded, args.steps, args.pairs))
     loss = loss_of(pairs)

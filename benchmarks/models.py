@@ -5,6 +5,7 @@ What a token costs depends on shapes and types, not on what the weights say.
 
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +45,17 @@ SHAPES = {
     "8b": Shape(4096, 32, 32, 8, 14336, 128256),
 }
 """Those of SmolLM2-135M, Llama-3.2-1B and Llama-3.1-8B; tiny is for trying out."""
+
+
+def afresh() -> None:
+    """Let go of what the last run left behind, and count the peak from here on.
+
+    An engine's objects know each other in circles: without a collection its caches
+    would lie beside those of the next run.
+    """
+    gc.collect()
+    mx.clear_cache()
+    mx.reset_peak_memory()
 
 
 def build(name: str, device: mx.Device) -> Any:

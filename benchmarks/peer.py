@@ -9,13 +9,13 @@ import mlx.core as mx
 from mlx_lm.generate import BatchGenerator
 
 from benchmarks.measured import Measured
+from benchmarks.models import afresh
 from benchmarks.workloads import Workload
 
 
 def run(model: Any, work: Workload) -> Measured:
     """Serve the workload, greedy, as many rows at once as the workload has."""
-    mx.clear_cache()
-    mx.reset_peak_memory()
+    afresh()
     generator = BatchGenerator(
         model, completion_batch_size=work.rows, prefill_batch_size=min(8, work.rows)
     )
