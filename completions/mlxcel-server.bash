@@ -59,7 +59,7 @@ _mlxcel_server() {
     --chat-template | --chat-template-kwargs | --reasoning-effort | \
     --reasoning-budget | --reasoning-budget-message | -c | --ctx-size | \
     --ctx-size-per-seq | --kv-unified-per-slot | -np | --parallel | --n-parallel | \
-    --min-slot-ctx | -b | --batch-size | --keep | -sps | \
+    --min-slot-ctx | -b | --batch-size | --token-gap | --keep | -sps | \
     --slot-prompt-similarity | --queue-timeout | --memory-limit | -cram | \
     --cache-ram | --watchdog-timeout | --max-restarts | --sleep-idle-seconds | \
     -n | --predict | --n-predict | -s | --seed | --temp | --temperature | \
@@ -91,13 +91,13 @@ _mlxcel_server() {
             --no-prefill-assistant --mode --llama-server-compat -c --ctx-size
             --ctx-size-per-seq --kv-unified-per-slot -np --parallel --n-parallel
             -kvu --kv-unified -no-kvu --no-kv-unified --min-slot-ctx -b --batch-size
-            --cache-prompt --no-cache-prompt --context-shift --no-context-shift
-            --keep -sps --slot-prompt-similarity --overflow --queue-timeout -dev
-            --device --dequantize -ctk --cache-type-k -ctv --cache-type-v
-            --memory-limit --memory-check --no-memory-check -cram --cache-ram
-            --watchdog-timeout --max-restarts --sleep-idle-seconds -n --predict
-            --n-predict -s --seed --temp --temperature --top-k --top-p --min-p
-            --typical --typical-p --repeat-last-n --repeat-penalty
+            --token-gap --cache-prompt --no-cache-prompt --context-shift
+            --no-context-shift --keep -sps --slot-prompt-similarity --overflow
+            --queue-timeout -dev --device --dequantize -ctk --cache-type-k -ctv
+            --cache-type-v --memory-limit --memory-check --no-memory-check -cram
+            --cache-ram --watchdog-timeout --max-restarts --sleep-idle-seconds -n
+            --predict --n-predict -s --seed --temp --temperature --top-k --top-p
+            --min-p --typical --typical-p --repeat-last-n --repeat-penalty
             --presence-penalty --frequency-penalty --ignore-eos -l --logit-bias
             --samplers --sampler-seq --sampling-seq --top-nsigma --top-n-sigma
             --xtc-probability --xtc-threshold --dry-multiplier --dry-base
