@@ -102,7 +102,7 @@ def fits(
     rows, heads, _, dim = queries.shape
     return (
         dim in _DIMS
-        and rows * heads <= _MOST_GROUPS
+        and rows * heads // _taken(heads // pool[0].shape[1]) <= _MOST_GROUPS
         and all(array.shape[-1] == dim for array in (*new, *pool))
         and all(array.dtype == queries.dtype for array in (*new, *pool))
     )
@@ -124,7 +124,7 @@ def attend(
     rows, heads, _, dim = queries.shape
     kv_heads = pool[0].shape[1]
     shared_by = heads // kv_heads
-    taken = next(n for n in range(_MOST_HEADS, 0, -1) if shared_by % n == 0)
+    taken = _taken(shared_by)
     parts = spans.grid.parts
     out, _, _ = _kernel()(
         inputs=[
@@ -156,6 +156,11 @@ def attend(
     )
     result: mx.array = out
     return result
+
+
+def _taken(shared_by: int) -> int:
+    """Query heads that one block takes, of those that share a key head."""
+    return next(n for n in range(_MOST_HEADS, 0, -1) if shared_by % n == 0)
 
 
 def _power(n: int) -> int:

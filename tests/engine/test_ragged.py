@@ -140,6 +140,15 @@ def test_a_window_needs_no_blocks_for_what_lies_before_it() -> None:
     assert ragged.Grid(256, 2).within(1024) == ragged.Grid(256, 2)
 
 
+@pytest.mark.parametrize(("rows", "served"), [(512, True), (513, False)])
+def test_there_are_counters_for_4096_groups_of_heads(rows: int, served: bool) -> None:
+    """32 heads over 8 key heads are 8 groups of four for each row."""
+    queries = mx.zeros((rows, 32, 1, DIM), dtype=mx.float16)
+    new = mx.zeros((rows, 8, 1, DIM), dtype=mx.float16)
+    pool = mx.zeros((CELLS, 8, DIM), dtype=mx.float16)
+    assert ragged.fits(queries, (new, new), (pool, pool)) is served
+
+
 def test_rows_without_the_kernel_are_served_row_by_row(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
