@@ -117,6 +117,7 @@ async def _stream(state: State, stream: EventStream) -> None:
     try:
         async for update in updates:
             await stream.send(msgspec.Raw(update))
+            await stream.flush()
         await stream.end()
     finally:
         await updates.aclose()
