@@ -113,7 +113,12 @@ def test_a_plan_that_is_exceeded_ends_with_status_1(
     monkeypatch.setattr(
         memory,
         "planned",
-        lambda model, chunk: replace(true(model, chunk), weight_bytes=0),
+        lambda model, chunk: replace(
+            true(model, chunk),
+            work_bytes=0,
+            work_bytes_per_cell=0,
+            work_bytes_per_slot=0,
+        ),
     )
     grid = ["--context", "256", "--slots", "2", "--way", "legacy", "--device", "cpu"]
     assert memory.main([*grid, "--chunk", "64"]) == 1
