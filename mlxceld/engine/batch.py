@@ -21,7 +21,7 @@ from mlxceld.engine.chunkrows import ChunkRows
 from mlxceld.engine.head import Head
 from mlxceld.engine.mixed import MixedRows
 from mlxceld.engine.pace import Pace, pace
-from mlxceld.engine.pool import Pool, SpanCache
+from mlxceld.engine.pool import Pool, SpanCache, wait_for_queue
 from mlxceld.engine.recorded import RecordedStep
 from mlxceld.engine.rows import PoolRows, StepRows, layer_rows
 from mlxceld.engine.runner import Part, Probability, Row, Saved
@@ -131,7 +131,7 @@ class ModelRunner:
         self, slot: int, start: int, position: int, tokens: Sequence[int]
     ) -> None:
         """Read a chunk of a prompt and wait until it is in the cells."""
-        self._settle()
+        wait_for_queue()
         filled = self._filled(start, position, len(tokens))
         read = [*tokens, *[0] * (filled - len(tokens))]
         caches = self._single(slot, start, position, pace(), len(tokens))
@@ -145,7 +145,7 @@ class ModelRunner:
 
     def prefill_together(self, parts: Sequence[Part]) -> None:
         """Read chunks of several prompts and wait until all are in the cells."""
-        self._settle()
+        wait_for_queue()
         wide = prompts.width([len(part.tokens) for part in parts], self._grain)
         read = [[*part.tokens, *[0] * (wide - len(part.tokens))] for part in parts]
         offsets = mx.array([part.position for part in parts])
@@ -176,7 +176,7 @@ class ModelRunner:
         return Step(sampled)
 
     def move(self, moves: Sequence[Move]) -> None:
-        self._settle()
+        wait_for_queue()
         self._pool.move(moves)
 
     def reusable(self, slot: int, n: int) -> int:
@@ -222,7 +222,7 @@ class ModelRunner:
     def restore(self, slot: int, start: int, saved: Saved) -> None:
         """Put an exported text into cells `start` and on."""
         assert isinstance(saved, SavedText)
-        self._settle()
+        wait_for_queue()
         for layer, (keys, values) in zip(self._pool.layers, saved.layers, strict=True):
             layer.put_raw(start, keys, values)
         if not self._map.all_pooled:
@@ -277,19 +277,9 @@ class ModelRunner:
                 return logits
         return self._together(rows, read)
 
-    @staticmethod
-    def _settle() -> None:
-        """Let go of the pool whatever is queued, so that writes stay in place.
-
-        On a GPU MLX keeps what a queued operation reads until that is done, and copies
-        an array that is kept when it is written to.
-        """
-        if mx.default_device() == mx.gpu:
-            mx.synchronize()
-
     def _together(self, rows: Sequence[Row], read: mx.array) -> mx.array:
         """Logits `[B, V]` of one batch."""
-        self._settle()
+        wait_for_queue()
         self._part({row.slot for row in rows})
         where = StepRows([row.start for row in rows], [row.position for row in rows])
         layers = iter(self._pool.layers)
@@ -307,7 +297,7 @@ class ModelRunner:
 
     def _mixed(self, rows: Sequence[Row], read: mx.array, part: Part) -> mx.array:
         """Logits `[B, V]` of one batch with the tokens of a chunk."""
-        self._settle()
+        wait_for_queue()
         where = StepRows([row.start for row in rows], [row.position for row in rows])
         caches = [MixedRows(layer, part, where) for layer in self._pool.layers]
         chunk = mx.array(part.tokens, dtype=mx.int32)
@@ -329,7 +319,7 @@ class ModelRunner:
 
     def _one_by_one(self, rows: Sequence[Row], read: mx.array) -> mx.array:
         """Logits `[B, V]`, each row run alone."""
-        self._settle()
+        wait_for_queue()
         out = []
         for index, row in enumerate(rows):
             caches = self._single(row.slot, row.start, row.position)

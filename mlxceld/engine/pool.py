@@ -32,6 +32,17 @@ from mlxceld.engine.spans import Move
 _PLAIN = {"f16": mx.float16, "bf16": mx.bfloat16, "f32": mx.float32}
 
 
+def wait_for_queue() -> None:
+    """Wait until nothing that is queued holds the pool, so that writes stay in place.
+
+    On a GPU MLX keeps what a queued operation reads until that is done and put away,
+    which is a little after its result is there, and copies an array that is kept when
+    it is written to.
+    """
+    if mx.default_device() == mx.gpu:
+        mx.synchronize()
+
+
 @dataclass(frozen=True, slots=True)
 class Storage:
     """How one of the two, keys or values, of one layer is stored."""
@@ -224,6 +235,7 @@ class Layer:
         """Finished copies of the cells as they are stored: keys, values."""
         copies = self._keys.raw(start, end), self._values.raw(start, end)
         mx.eval(copies)
+        wait_for_queue()
         return copies
 
     def put_raw(

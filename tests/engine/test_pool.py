@@ -15,6 +15,7 @@ from tests.engine import real
 # isort: split
 import mlx.core as mx
 
+from mlxceld.engine import pool as pools
 from mlxceld.engine.pool import Layer, LayerShape, Pool, SpanCache, Storage
 from mlxceld.engine.rows import PoolRows, StepRows
 from mlxceld.engine.spans import Move
@@ -278,3 +279,19 @@ def test_a_span_gives_back_what_the_model_computes_in(kind: str) -> None:
     assert (keys.shape, values.shape) == ((1, 4, 3, 32), (1, 4, 3, 32))
     assert mx.all(keys == 1).item()
     assert mx.all(values == 2).item()
+
+
+def test_a_move_writes_when_nothing_that_is_queued_holds_the_layer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else MLX on a GPU copies the layer, for the sake of what was just read of it."""
+    layer = _filled(8, cell_major=True)
+    done: list[str] = []
+    write = Layer.put_raw
+    monkeypatch.setattr(pools, "wait_for_queue", lambda: done.append("waited"))
+    monkeypatch.setattr(
+        Layer, "put_raw", lambda *args: (done.append("written"), write(*args))[1]
+    )
+    layer.move(1, 5, 2)
+    assert done == ["waited", "written"]
+    assert _held(layer, 8) == [0, 1, 2, 3, 4, 1, 2, 7]
