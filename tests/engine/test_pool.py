@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -289,9 +290,12 @@ def test_a_move_writes_when_nothing_that_is_queued_holds_the_layer(
     done: list[str] = []
     write = Layer.put_raw
     monkeypatch.setattr(pools, "wait_for_queue", lambda: done.append("waited"))
-    monkeypatch.setattr(
-        Layer, "put_raw", lambda *args: (done.append("written"), write(*args))[1]
-    )
+
+    def noted(*args: Any) -> None:
+        done.append("written")
+        write(*args)
+
+    monkeypatch.setattr(Layer, "put_raw", noted)
     layer.move(1, 5, 2)
     assert done == ["waited", "written"]
     assert _held(layer, 8) == [0, 1, 2, 3, 4, 1, 2, 7]
