@@ -29,4 +29,6 @@ def gone(pid: int) -> bool:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
         return Path("/proc/self").exists()
+    except ProcessLookupError:
+        return True  # Just now, with the file open.
     return stat.rpartition(")")[2].split()[0] == "Z"

@@ -290,8 +290,8 @@ def test_the_oldest_prompt_is_read_to_its_end_first() -> None:
 
 @pytest.mark.parametrize(
     ("seconds_per_token", "chunk"),
-    [(1 / 128, 32), (1 / 8, 16), (1 / 4096, 512)],
-    ids=["a quarter of a second", "never less than 16", "never more than the setting"],
+    [(1 / 512, 128), (1 / 8, 64), (1 / 4096, 512)],
+    ids=["a quarter of a second", "never less than 64", "never more than the setting"],
 )
 def test_a_chunk_is_as_long_as_running_streams_can_bear(
     seconds_per_token: float, chunk: int
