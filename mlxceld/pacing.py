@@ -39,9 +39,8 @@ PACINGS = {
     "metal": Pacing(chunk=512, least=64, together=128, gap=0.1),
 }
 """Measured on an H200 with an 8B model in 4 bits: chunks of 512 read 6,600 tokens a
-second, those of 1024 and of 2048 6,650 for twice the working memory and more; attention
-took 65 milliseconds to prepare for a new pair of lengths, in which a 1.2B model reads
-1,600 tokens. On two CPU cores with SmolLM2 in float32, 128 to 512 read 117 to 141, 1024
+second, those of 1024 and of 2048 6,650 for twice the working memory and more; a new
+pair of lengths cost some 65 milliseconds, in which a 1.2B model reads 1,600 tokens. On two CPU cores with SmolLM2 in float32, 128 to 512 read 117 to 141, 1024
 read 88, and the working memory doubles with each step. Four prompts of 16, 32, 64 and
 128 tokens took 0.57, 0.73, 0.83 and 0.94 of the time there when they were read as one.
 A step that takes 64 tokens along takes 0.52 seconds there, one alone 0.13: with less
