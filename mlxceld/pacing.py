@@ -40,12 +40,13 @@ PACINGS = {
 }
 """Measured on an H200 with an 8B model in 4 bits: chunks of 512 read 6,600 tokens a
 second, those of 1024 and of 2048 6,650 for twice the working memory and more; a new
-pair of lengths cost some 65 milliseconds, in which a 1.2B model reads 1,600 tokens. On two CPU cores with SmolLM2 in float32, 128 to 512 read 117 to 141, 1024
-read 88, and the working memory doubles with each step. Four prompts of 16, 32, 64 and
-128 tokens took 0.57, 0.73, 0.83 and 0.94 of the time there when they were read as one.
-A step that takes 64 tokens along takes 0.52 seconds there, one alone 0.13: with less
-than 64 streams flow more evenly, and everything takes longer. Nothing is measured on
-Metal yet."""
+pair of lengths cost some 65 milliseconds, in which a 1.2B model reads 1,600 tokens. On
+two CPU cores with SmolLM2 in float32, 128 to 512 read 117 to 141, 1024 read 88, and
+the working memory doubles with each step. Four prompts of 16, 32, 64 and 128 tokens
+took 0.57, 0.73, 0.83 and 0.94 of the time there when they were read as one. A step
+that takes 64 tokens along takes 0.52 seconds there, one alone 0.13: with less than 64
+streams flow more evenly, and everything takes longer. Nothing is measured on Metal
+yet."""
 
 
 def kind_of(device: str, *, system: str = "", installed: str = "") -> str:
