@@ -73,6 +73,7 @@ def load(order: m.Load, tell: Callable[[m.Loading], None]) -> Engine:
     cuda = gpu and not mx.metal.is_available()
     kind = "cuda" if cuda else "metal" if gpu else "cpu"
     pacing = PACINGS[kind]
+    chunk = order.prefill_chunk or pacing.chunk
     # mlx on CUDA needs the one layout, the CPU is faster with the other (see pool.py).
     cell_major = cuda
     if cuda:
@@ -95,7 +96,7 @@ def load(order: m.Load, tell: Callable[[m.Loading], None]) -> Engine:
     estimate = read_geometry(
         path,
         float32=loaded.dtype == mx.float32,
-        chunk=order.prefill_chunk or pacing.chunk,
+        chunk=chunk,
         cache_types=types,
         kind=kind,
     )
@@ -134,7 +135,6 @@ def load(order: m.Load, tell: Callable[[m.Loading], None]) -> Engine:
         # On the CPU host and device share the cores: nothing is gained from a queue.
         tell(m.Loading("warming up"))
         runner.pipelined = writes_in_place(runner)
-        chunk = order.prefill_chunk or pacing.chunk
         warm_up(runner, pacing, slots=plan.slots, room=plan.slot_ctx, chunk=chunk)
     info = msgspec.structs.replace(
         loaded.info, batched=runner.batched, decode_note=verdict.note

@@ -117,10 +117,7 @@ def _reads_together(
                     )
                 ]
             )
-        rows = [
-            Row(slot, _STARTS[slot], n, prompts[slot][-1], 0.0, nobody())
-            for slot, n in enumerate(ends)
-        ]
+        rows = [_last(slot, prompt) for slot, prompt in enumerate(prompts)]
         read = mx.array([prompt[-1] for prompt in prompts])
         _compare(runner.logits(rows, read), wanted)
         if runner.takes_along:
@@ -165,9 +162,13 @@ def _reference(model: Any, prompt: list[int]) -> mx.array:
 
 def _row(runner: ModelRunner, slot: int, prompt: list[int]) -> Row:
     """Read all of a prompt but its last token; the row that reads that one."""
-    start, n = _STARTS[slot], len(prompt) - 1
-    runner.prefill(slot, start, 0, prompt[:n])
-    return Row(slot, start, n, prompt[-1], 0.0, nobody())
+    runner.prefill(slot, _STARTS[slot], 0, prompt[:-1])
+    return _last(slot, prompt)
+
+
+def _last(slot: int, prompt: list[int]) -> Row:
+    """The row that reads a prompt's last token."""
+    return Row(slot, _STARTS[slot], len(prompt) - 1, prompt[-1], 0.0, nobody())
 
 
 def nobody(temperature: float = 0.0) -> Request:

@@ -65,10 +65,8 @@ class Reading:
             self._left = self._clock()
             return
         self._pause = self._clock() - self._left
-        while reading := [slot for slot in self._slots if slot.prefilling]:
-            slot = min(reading, key=_serial)
-            request = slot.request
-            assert request is not None
+        while (oldest := self._oldest()) is not None:
+            slot, request = oldest
             self._copy(slot, request, self._room.make)
             if slot.request is request and slot.prefilling:
                 self._read_next(slot, request)
@@ -82,12 +80,10 @@ class Reading:
 
         Before the step's rows are made: making room for it may move their spans.
         """
-        reading = [slot for slot in self._slots if slot.prefilling]
-        if not reading or not self._runner.takes_along:
+        oldest = self._oldest() if self._runner.takes_along else None
+        if oldest is None:
             return None
-        slot = min(reading, key=_serial)
-        request = slot.request
-        assert request is not None
+        slot, request = oldest
         self._copy(slot, request, self._room.hold)
         if slot.request is not request or not slot.prefilling:
             return None
@@ -119,6 +115,14 @@ class Reading:
             request.n_cached += n
             self._tally.cached_tokens += n
             self._tell(slot, request)
+
+    def _oldest(self) -> tuple[Slot, Request] | None:
+        """The slot whose prompt is read next, and that request."""
+        reading = [slot for slot in self._slots if slot.prefilling]
+        slot = min(reading, key=_serial, default=None)
+        if slot is None or slot.request is None:
+            return None
+        return slot, slot.request
 
     def _copy(
         self, slot: Slot, request: Request, make: Callable[[Slot, int], bool]
