@@ -89,8 +89,7 @@ class Reading:
             return None
         take = min(_unread(slot), self._most(slot.n_held))
         end = self._end(slot, take)
-        steps = {s.id: s.n_held + 1 for s in self._slots if decodes(s)}
-        return (slot, request, end) if self._room.hold(slot, end, steps) else None
+        return (slot, request, end) if self._room.hold(slot, end) else None
 
     def part(self, chunk: Chunk) -> Part:
         """What the runner is told of a chunk."""
