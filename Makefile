@@ -19,8 +19,9 @@ ifeq ($(OS),Darwin)
   override BACKEND := metal
   EXTRA :=
 else
-  EXTRA := $(BACKEND),
+  EXTRA := $(BACKEND)
 endif
+comma := ,
 VENV ?= .venv$(if $(filter cuda,$(BACKEND)),-cuda)
 BIN := $(VENV)/bin
 MODEL := .demo/SmolLM2-135M-Instruct.Q4_1.gguf
@@ -68,12 +69,12 @@ $(VENV)/python:
 
 $(VENV)/ready-$(BACKEND): pyproject.toml $(VENV)/python
 	@echo "Installing mlxceld and what it needs (a few minutes the first time)"
-	$(BIN)/python -m pip install --editable '.[$(EXTRA)]'
+	$(BIN)/python -m pip install --editable '.$(if $(EXTRA),[$(EXTRA)])'
 	@touch $@
 
 $(VENV)/ready-test-$(BACKEND): pyproject.toml $(VENV)/python
 	@echo "Installing mlxceld and what its tests need (a few minutes the first time)"
-	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRA)test]'
+	$(BIN)/python -m pip install --quiet --editable '.[$(if $(EXTRA),$(EXTRA)$(comma))test]'
 	@touch $@ $(VENV)/ready-$(BACKEND)
 
 $(MODEL): | $(VENV)/python
