@@ -92,7 +92,8 @@ class Keeper:
         if not room.hold(slot, len(entry.tokens)):
             return 0
         try:
-            self._runner.restore(slot.id, room.spans.start(slot.id), entry.saved)
+            start = room.spans.start(slot.id, entry.saved.n)
+            self._runner.restore(slot.id, start, entry.saved)
             self._runner.rewind(slot.id, n)
         except Exception:
             # The prompt is read instead.

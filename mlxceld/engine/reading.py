@@ -94,7 +94,7 @@ class Reading:
     def part(self, chunk: Chunk) -> Part:
         """What the runner is told of a chunk."""
         slot, request, end = chunk
-        start, held = self._room.spans.start(slot.id), slot.n_held
+        start, held = self._room.spans.start(slot.id, end), slot.n_held
         return Part(slot.id, start, held, request.tokens[held:end])
 
     def rode(self, chunk: Chunk, seconds: float) -> None:
@@ -126,22 +126,26 @@ class Reading:
     def _copy(
         self, slot: Slot, request: Request, make: Callable[[Slot, int], bool]
     ) -> None:
-        """Copy what another slot has read already; `make` makes room for it."""
+        """Copy what another slot has read already; `make` makes room for it.
+
+        And for the token behind it: where that is the prompt's last, the coming step
+        has a row of it.
+        """
         prefix = prefixes.longest(self._slots, slot, self._runner)
-        if prefix is None or not make(slot, prefix.n):
+        if prefix is None or not make(slot, prefix.n + 1):
             return
         # The room may have been made at the cost of what was to be copied.
         prefix = prefixes.longest(self._slots, slot, self._runner)
         if prefix is None:
             return
-        source, start = prefix.source.id, self._room.spans.start
+        source, n, start = prefix.source.id, prefix.n, self._room.spans.start
         try:
-            self._runner.copy(source, slot.id, start(source), start(slot.id), prefix.n)
+            self._runner.copy(source, slot.id, start(source), start(slot.id, n), n)
         except Exception as error:
             self._fail(slot, request, error)
             return
-        saved = prefix.n - slot.n_held
-        slot.n_held = prefix.n
+        saved = n - slot.n_held
+        slot.n_held = n
         self.found(slot, request, saved)
 
     # ---- what is read next ----
@@ -244,9 +248,9 @@ class Reading:
 
     def _read(self, slot: Slot, request: Request, end: int, most: int) -> None:
         held = slot.n_held
-        start = self._room.spans.start(slot.id)
         began = self._clock()
         try:
+            start = self._room.spans.start(slot.id, end)
             self._runner.prefill(slot.id, start, held, request.tokens[held:end])
         except Exception as error:
             self._fail(slot, request, error)
@@ -258,9 +262,9 @@ class Reading:
 
     def _read_together(self, chunks: list[Chunk], most: int) -> None:
         """Read the chunks as one; when that fails each alone, to fail by itself."""
-        parts = [self.part(chunk) for chunk in chunks]
         began = self._clock()
         try:
+            parts = [self.part(chunk) for chunk in chunks]
             self._runner.prefill_together(parts)
         except Exception as error:
             self._emit(fault("reading prompts together", error))

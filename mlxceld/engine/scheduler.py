@@ -302,7 +302,7 @@ class Scheduler:
             token = request.output[-1] if request.output else request.prompt[-1]
         return Row(
             slot=slot.id,
-            start=self._room.spans.start(slot.id),
+            start=self._room.spans.start(slot.id, slot.n_held + 1),
             position=slot.n_held,
             token=token,
             uniform=request.uniform(request.issued),

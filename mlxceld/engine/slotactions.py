@@ -113,7 +113,8 @@ class SlotActions:
         if not fits or not self._room.hold(slot, n):
             raise Unusable("No available space in KV cache")
         try:
-            self._runner.restore(slot.id, self._room.spans.start(slot.id), saved)
+            start = self._room.spans.start(slot.id, saved.n)
+            self._runner.restore(slot.id, start, saved)
         except Exception:
             self._room.forget(slot)
             raise

@@ -39,8 +39,14 @@ class Spans:
             self._start = [slot * slot_ctx for slot in range(slots)]
             self._capacity = [slot_ctx] * slots
 
-    def start(self, slot: int) -> int:
-        """First cell of the slot's span."""
+    def start(self, slot: int, n: int = 0) -> int:
+        """First cell of the slot's span, of which `n` cells are to be used.
+
+        Raises RuntimeError when it has fewer: what follows are the cells of others, or
+        memory that is no cell at all.
+        """
+        if n > self._capacity[slot]:
+            raise RuntimeError(f"slot {slot} has no room for {n} cells")
         return self._start[slot]
 
     def capacity(self, slot: int) -> int:

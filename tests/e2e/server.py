@@ -91,6 +91,11 @@ class Server:
         with self._news:
             return [e for e in self.events if e["event"] == event]
 
+    def troubles(self) -> list[Any]:
+        """What the log says of errors, and what is not of the log, a traceback say."""
+        with self._news:
+            return [e for e in self.events if e["level"] == "error"] + self.other[-50:]
+
     def wait_for(self, event: str) -> dict[str, Any]:
         """The first event of this name; fails when the log ends without it."""
         with self._news:
@@ -114,7 +119,7 @@ class Server:
     def get(self, path: str) -> Any:
         """The JSON of a status route."""
         reply = self.http.get(path)
-        assert reply.status_code == 200, reply.text
+        assert reply.status_code == 200, f"{reply.text} {self.troubles()}"
         return reply.json()
 
     def post(self, path: str, body: Any) -> httpx.Response:

@@ -12,6 +12,8 @@ import pytest
 from mlxceld.engine import messages as m
 from mlxceld.engine.runner import Part, Row
 from mlxceld.engine.scheduler import Limits
+from mlxceld.engine.slot import Slot
+from mlxceld.engine.spans import Spans
 from mlxceld.pacing import PACINGS
 from mlxceld.plan import Wish
 from tests.engine import real
@@ -97,6 +99,32 @@ def test_where_the_pool_is_short_both_still_get_their_answers() -> None:
     assert bench.tokens(stream) == solo(tokens(61, 9000), 60, ignore_eos=True)
     assert bench.tokens(asked) == solo(tokens(41), 40, ignore_eos=True)
     assert bench.scheduler.tally.preempted
+
+
+@pytest.mark.parametrize("pool", range(92, 102))
+def test_a_prompt_that_is_copied_whole_has_a_cell_for_its_first_row(pool: int) -> None:
+    """Its row is in the very step before which the prompt was copied.
+
+    A stream takes the cells that were left when the two that ask the same came in,
+    in pools of 92 (the least that lets both in) cells and more.
+    """
+    runner = Taking(pool)
+    limits = replace(LIMITS, overflow="preempt", prefill_chunk=8)
+    bench = runner.bench(shared(3, pool), limits)
+    endless = m.Sampling(ignore_eos=True)
+    stream = bench.ask(tokens(4, 9000), n_predict=30, sampling=endless)
+    bench.turn(4)
+    asked = [bench.ask(tokens(41), n_predict=8, sampling=endless) for _ in range(2)]
+    spans, slots = bench.scheduler._room.spans, bench.scheduler.slots
+    bench.run(lambda: _has_cells(spans, slots))
+    assert bench.tokens(stream) == solo(tokens(4, 9000), 30, ignore_eos=True)
+    for request in asked:
+        assert bench.tokens(request) == solo(tokens(41), 8, ignore_eos=True)
+        assert bench.started(request) is not None
+
+
+def _has_cells(spans: Spans, slots: Sequence[Slot]) -> None:
+    assert all(slot.n_held <= spans.capacity(slot.id) for slot in slots)
 
 
 def test_a_chunk_that_fails_leaves_the_step_alone() -> None:

@@ -214,6 +214,7 @@ PLANS = st.sampled_from(
     mix=st.lists(ASKED, min_size=1, max_size=9),
     pipelined=st.booleans(),
     trimmable=st.sampled_from([True, True, True, False]),
+    takes_along=st.booleans(),
     chunk=st.sampled_from([1, 5, 512]),
     overflow=st.sampled_from(["preempt", "preempt", "error"]),
 )
@@ -222,10 +223,12 @@ def test_every_answer_is_that_of_a_request_alone_and_told_once(
     mix: list[Asked],
     pipelined: bool,
     trimmable: bool,
+    takes_along: bool,
     chunk: int,
     overflow: str,
 ) -> None:
     runner = CellRunner(plan.cells, pipelined=pipelined, trimmable=trimmable)
+    runner.takes_along = takes_along and trimmable and not pipelined
     limits = Limits(prefill_chunk=chunk, overflow=overflow)
     bench = Bench(plan, runner=runner, limits=limits)
     ids: dict[Asked, list[int]] = {}
@@ -307,7 +310,8 @@ def _progress(bench: Bench, request: Request) -> int:
 
 def _within(bench: Bench, plan: Plan) -> None:
     """The promises about memory, checked after every turn."""
-    slots = bench.scheduler.slots
+    slots, spans = bench.scheduler.slots, bench.scheduler._room.spans
     assert bench.scheduler.snapshot().n_live <= plan.pool
+    assert all(slot.n_held <= spans.capacity(slot.id) for slot in slots)
     assert sum(slot.n_held for slot in slots) <= plan.cells
     assert all(slot.n_held < plan.slot_ctx for slot in slots)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -189,3 +190,16 @@ def test_fixed_partitions_never_move() -> None:
     spans.release(1)
     assert spans.reserve(2, 5, [682, 0, 0], [682, 0, 0]) == []
     assert where() == fixed
+
+
+def test_a_span_is_not_used_beyond_its_end() -> None:
+    shared = Spans(2, 64, 64, shared=True)
+    shared.reserve(0, 40, [0, 0], [0, 0])
+    shared.reserve(1, 10, [40, 0], [40, 0])
+    assert shared.start(1, shared.capacity(1)) == 64 - shared.capacity(1)
+    with pytest.raises(RuntimeError, match="slot 1 has no room for 25 cells"):
+        shared.start(1, 25)
+    split = Spans(2, 32, 64, shared=False)
+    assert split.start(1, 32) == 32
+    with pytest.raises(RuntimeError, match="slot 0 has no room for 33 cells"):
+        split.start(0, 33)
