@@ -123,6 +123,11 @@ class ModelRunner:
         return self._pool.nbytes + own
 
     @property
+    def cells(self) -> int:
+        """Cells of the pool."""
+        return self._pool.cells
+
+    @property
     def layer_bytes(self) -> int:
         """Bytes of the largest layer of the pool: what a copied write would cost."""
         return max((layer.nbytes for layer in self._pool.layers), default=0)
@@ -149,8 +154,11 @@ class ModelRunner:
         wide = prompts.width([len(part.tokens) for part in parts], self._grain)
         read = [[*part.tokens, *[0] * (wide - len(part.tokens))] for part in parts]
         offsets = mx.array([part.position for part in parts])
-        layers, paced = self._pool.layers, pace()
-        caches = [ChunkRows(layer, parts, offsets, paced) for layer in layers]
+        paced, filled = pace(), self._grain > 1
+        caches = [
+            ChunkRows(layer, parts, offsets, paced, filled=filled)
+            for layer in self._pool.layers
+        ]
         self._model(mx.array(read), cache=caches)
         last = parts[0].start + parts[0].position
         mx.eval([layer.look(last) for layer in self._pool.layers])
@@ -188,8 +196,13 @@ class ModelRunner:
 
     def rewind(self, slot: int, n: int) -> None:
         """Go back to `n` tokens, which `reusable` has promised."""
-        if not self._map.all_pooled:
-            self._own[slot] = self._own_at(slot, n)
+        if self._map.all_pooled:
+            return
+        self._own[slot] = self._own_at(slot, n)
+        mark = self._marks[slot]
+        if mark is not None and mark.n > n:
+            # Another text follows: later on nothing would tell the two apart.
+            self._marks[slot] = None
 
     def forget(self, slot: int) -> None:
         """Let go of what the slot keeps outside the pool."""

@@ -29,12 +29,18 @@ class ChunkRows:
         parts: Sequence[Part],
         offsets: mx.array,
         pace: Pace | None = None,
+        *,
+        filled: bool = False,
     ) -> None:
-        """`offsets [B]` are the parts' positions; the layers share it, and the pace."""
+        """`offsets [B]` are the parts' positions; the layers share it, and the pace.
+
+        `filled`: each row attends with its filling, so that fewer lengths come up.
+        """
         self.offset = offsets
         self._layer = layer
         self._parts = parts
         self._pace = pace
+        self._filled = filled
         self._whole: tuple[mx.array, mx.array] | None = None
         """The texts' keys and values, where the batch has all of them."""
 
@@ -78,10 +84,12 @@ class ChunkRows:
         out = []
         for index, part in enumerate(self._parts):
             # With the filling, which sees itself: lengths of texts then come up again,
-            # each of which costs a device its preparations. Not past the pool's end.
+            # each of which costs a device its preparations. Not past the pool's end,
+            # and not where that costs nothing: what is no number in a cell behind the
+            # text is none after it was multiplied by 0 either.
             n = queries.shape[2]
             first = part.start + part.position
-            if first + n > self._layer.cells:
+            if not self._filled or first + n > self._layer.cells:
                 n = len(part.tokens)
             keys, values = self._layer.view(part.start, first + n)
             query = queries[index : index + 1, :, :n]

@@ -132,6 +132,8 @@ class Reader:
         try:
             work(message)
         except Exception as error:
+            with self._lock:
+                self._reading.discard(message.id)
             said = f"{type(error).__name__}: {error}"
             failed = m.Failed(message.id, 500, "server_error", said)
             self._link.send([fault("reading a message", error), failed])

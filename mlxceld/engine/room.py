@@ -27,6 +27,10 @@ def decodes(slot: Slot) -> bool:
     )
 
 
+class Scattered(Exception):
+    """Cells were to be moved and were not: nobody knows any more which are whose."""
+
+
 class Room:
     """The spans of all slots, and the order in which room is made."""
 
@@ -68,6 +72,7 @@ class Room:
 
         `others` says how many cells further slots, by number, are about to fill.
         False when clearing idle ones would not be enough; then nothing has changed.
+        Raises `Scattered`, which is no one request's or action's: the engine ends.
         """
         if not others and n <= self.spans.capacity(slot.id):
             # As at nearly every step: cells of its own are in nobody's way.
@@ -88,7 +93,10 @@ class Room:
         if moves is None:
             raise RuntimeError(f"no room for {n} cells in slot {slot.id}")
         if moves:
-            self.runner.move(moves)
+            try:
+                self.runner.move(moves)
+            except Exception as error:
+                raise Scattered from error
         return True
 
     def forget(self, slot: Slot) -> None:

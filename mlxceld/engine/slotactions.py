@@ -12,7 +12,7 @@ from collections.abc import Callable
 from mlxceld.engine import ledger
 from mlxceld.engine.keeper import Keeper
 from mlxceld.engine.messages import Failed, SlotAction, SlotDone, Up
-from mlxceld.engine.room import Room
+from mlxceld.engine.room import Room, Scattered
 from mlxceld.engine.runner import Saved, TextFiles, Unusable
 from mlxceld.engine.slot import Slot
 
@@ -78,6 +78,8 @@ class SlotActions:
                 n, nbytes = self._restore(action, slot)
         except Unusable as error:
             return _invalid(action.id, f"Unable to {action.action} slot: {error}")
+        except Scattered:
+            raise
         except Exception as error:
             reason = getattr(error, "strerror", None) or type(error).__name__
             text = f"Unable to {action.action} slot: {reason}"

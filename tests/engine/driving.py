@@ -62,9 +62,14 @@ def next_token(context: Sequence[int], uniform: float) -> int:
 class CellRunner:
     """Computes `next_token` over a list of cells, as a device does it: in order."""
 
-    def __init__(self, cells: int, *, pipelined: bool, trimmable: bool = True) -> None:
+    def __init__(
+        self, cells: int, *, pipelined: bool, trimmable: bool = True, window: int = 0
+    ) -> None:
+        """What cannot be trimmed is state of the slots; with a `window` that begins
+        only when a text is as long."""
         self.pipelined = pipelined
         self.trimmable = self.reads_together = trimmable
+        self._window = window
         self.takes_along = False
         self.kv_bytes = cells
         self.cells = [-1] * cells
@@ -110,15 +115,16 @@ class CellRunner:
             self.cells[move.target : move.target + move.n] = held
 
     def reusable(self, slot: int, n: int) -> int:
-        if self.trimmable:
+        if self.trimmable or self._short(slot):
             return n
         marked = len(self._marks.get(slot, []))
         return marked if marked <= n else 0
 
     def rewind(self, slot: int, n: int) -> None:
         if not self.trimmable:
-            assert len(self._marks[slot]) == n
-            self._state[slot] = list(self._marks[slot])
+            self._state[slot] = self._state_at(slot, n)
+            if len(self._marks[slot]) > n:
+                self._marks[slot] = []
 
     def mark(self, slot: int, n: int) -> None:
         if not self.trimmable:
@@ -132,14 +138,12 @@ class CellRunner:
             held = self.cells[source_start : source_start + n]
             self.cells[target_start : target_start + n] = held
         else:
-            assert len(self._marks[source]) == n
-            self._state[target] = list(self._marks[source])
-            self._marks[target] = list(self._marks[source])
+            self._state[target] = self._state_at(source, n)
+            self._marks[target] = list(self._state[target])
 
     def export(self, slot: int, start: int, n: int) -> Kept:
         if not self.trimmable:
-            assert len(self._marks[slot]) == n
-            return Kept(list(self._marks[slot]))
+            return Kept(self._state_at(slot, n))
         return Kept(self.cells[start : start + n])
 
     def forget(self, slot: int) -> None:
@@ -153,6 +157,14 @@ class CellRunner:
         else:
             self._state[slot] = list(saved.tokens)
             self._marks[slot] = list(saved.tokens)
+
+    def _short(self, slot: int) -> bool:
+        return len(self._state.get(slot, [])) < self._window
+
+    def _state_at(self, slot: int, n: int) -> list[int]:
+        held = self._state[slot] if self._short(slot) else self._marks[slot]
+        assert len(held) == n or (self._short(slot) and len(held) > n)
+        return held[:n]
 
     def _write(self, slot: int, start: int, position: int, token: int) -> None:
         if self.trimmable:

@@ -115,3 +115,21 @@ def test_a_text_that_nobody_can_use_is_not_tokenised_to_be_shown(
     assert len(tokenized.tokens) == 50
     assert isinstance(failed, m.Failed)
     assert failed.message == "the text is longer than 100 characters"
+
+
+def test_a_prompt_that_cannot_be_tokenised_is_told_and_forgotten() -> None:
+    """Nobody will cancel it: its number would be remembered for good."""
+    engine = loader(Script())(LOAD, lambda loading: None)
+    words, inbox = engine.vocabulary, queue.SimpleQueue[Order]()
+
+    def broken(content: Any, **how: Any) -> list[int]:
+        raise RuntimeError
+
+    words.encode = broken  # type: ignore[method-assign]
+    link: Any = _Said()
+    reader = Reader(link, words, 1000, Grammars(words, 1000), inbox)
+    reader.sort(m.Generate(7, ["a b"], m.Sampling()))
+    [failed] = [said for said in link.sent if isinstance(said, m.Failed)]
+    assert (failed.id, failed.code) == (7, 500)
+    assert not reader._reading
+    assert inbox.empty()

@@ -226,3 +226,26 @@ def test_answers_are_the_same_whether_prompts_are_read_together_or_not(
     answers = real.collect(out)
     for number, prompt in enumerate(prompts):
         assert answers[number].tokens == real.greedy(model.model, prompt, 12)
+
+
+def test_what_is_no_number_in_cells_of_others_reaches_nobody(tmp_path: Path) -> None:
+    """Both have read a beginning; the shorter one is filled up to the longer."""
+    mx = real.mx
+    model = real.tiny_model(tmp_path)
+    chance = random.Random(1)
+    prompts = [[chance.randrange(3, VOCAB_SIZE) for _ in range(n)] for n in (20, 13)]
+    runner = model.runner(2, 160)
+    for layer in runner._pool.layers:
+        none = mx.full((1, 2, 160, 16), float("nan"))
+        layer.write_chunk(0, none, none)
+    for slot, prompt in enumerate(prompts):
+        runner.prefill(slot, 80 * slot, 0, prompt[:5])
+    runner.prefill_together(
+        [Part(slot, 80 * slot, 5, p[5:-1]) for slot, p in enumerate(prompts)]
+    )
+    rows = [
+        real.row(slot=slot, start=80 * slot, position=len(p) - 1, token=p[-1], id_=slot)
+        for slot, p in enumerate(prompts)
+    ]
+    found = runner.step(rows).read()
+    assert found == [real.greedy(model.model, p, 1)[0] for p in prompts]

@@ -20,6 +20,8 @@ from tests.tiny import VOCAB_SIZE
 
 # isort: split
 from mlxceld.engine.batch import ModelRunner
+from mlxceld.engine.messages import Up
+from mlxceld.engine.scheduler import Limits, Scheduler
 
 START, OTHER = 5, 90
 """First cells of the spans of slots 0 and 1."""
@@ -264,3 +266,34 @@ def test_a_prompt_that_was_given_up_is_not_taken_for_a_whole_one(
     runner.rewind(0, N)
     runner.prefill(0, START, N, [*PROMPT[N:], *MORE[:5]])
     assert runner.reusable(0, N + 6) == N
+
+
+@pytest.mark.parametrize("kind", WINDOWS)
+def test_what_was_marked_in_a_text_that_was_left_is_not_gone_back_to(
+    kind: str, models: Any
+) -> None:
+    """Six tokens are marked, three of them belong to the next text, which is given up
+    when its window has been full for a while. It comes again."""
+    model = models(kind)
+    wish, other = Wish("legacy", 120, 1), [*PROMPT[:3], *MORE, *MORE]
+    plan = model.plan(wish)
+    runner = model.runner(1, plan.cells)
+    out: list[Up] = []
+    limits = Limits(prefill_chunk=11)
+    scheduler = Scheduler(plan, real.WORDS, runner, out.append, limits=limits)
+
+    def turn(n: int) -> None:
+        for _ in range(n):
+            scheduler.advance()
+            scheduler.read_chunk()
+
+    scheduler.submit(*real.ask(1, PROMPT[:7], 1, cache_prompt=True))
+    turn(4)
+    scheduler.submit(*real.ask(2, other, 6, cache_prompt=True))
+    turn(1)
+    assert scheduler.slots[0].n_held == 3 + 11
+    scheduler.cancel(2)
+    scheduler.submit(*real.ask(3, other, 6, cache_prompt=True))
+    turn(12)
+    answer = real.collect(out)[3]
+    assert (answer.tokens, answer.n_cached) == (_scratch(model, kind, other), 0)

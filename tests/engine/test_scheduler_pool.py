@@ -6,7 +6,7 @@ answer without any cells: the two agree only if no cell was ever lost or mixed u
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +16,7 @@ from mlxceld.engine import ledger
 from mlxceld.engine import messages as m
 from mlxceld.engine.scheduler import Limits
 from mlxceld.engine.slot import Request
+from mlxceld.pacing import PACINGS
 from mlxceld.plan import Plan
 from tests.engine.driving import Bench, CellRunner, shared, solo, split, words
 
@@ -216,6 +217,7 @@ PLANS = st.sampled_from(
     trimmable=st.sampled_from([True, True, True, False]),
     takes_along=st.booleans(),
     chunk=st.sampled_from([1, 5, 512]),
+    device=st.sampled_from(["cpu", "cuda"]),
     overflow=st.sampled_from(["preempt", "preempt", "error"]),
 )
 def test_every_answer_is_that_of_a_request_alone_and_told_once(
@@ -225,11 +227,14 @@ def test_every_answer_is_that_of_a_request_alone_and_told_once(
     trimmable: bool,
     takes_along: bool,
     chunk: int,
+    device: str,
     overflow: str,
 ) -> None:
     runner = CellRunner(plan.cells, pipelined=pipelined, trimmable=trimmable)
     runner.takes_along = takes_along and trimmable and not pipelined
-    limits = Limits(prefill_chunk=chunk, overflow=overflow)
+    # Short enough for these texts to meet it: chunks of 5 end at multiples of 4.
+    pacing = replace(PACINGS[device], grain=4 if device == "cuda" else 1)
+    limits = Limits(prefill_chunk=chunk, overflow=overflow, pacing=pacing)
     bench = Bench(plan, runner=runner, limits=limits)
     ids: dict[Asked, list[int]] = {}
     gone: set[int] = set()

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from mlxceld.engine import messages as m
+from mlxceld.engine.room import Scattered
 from mlxceld.engine.runner import Saved, Unusable
 from mlxceld.engine.scheduler import Limits, Scheduler
+from mlxceld.engine.spans import Move
 from mlxceld.plan import Plan
 from tests.engine.driving import Bench, CellRunner, shared, solo, split
 
@@ -50,13 +52,13 @@ class Desk(Bench):
     def __init__(
         self, plan: Plan, *, trimmable: bool = True, files: bool = True
     ) -> None:
-        runner = CellRunner(plan.cells, pipelined=True, trimmable=trimmable)
-        super().__init__(plan, runner=runner)
+        self.runner = CellRunner(plan.cells, pipelined=True, trimmable=trimmable)
+        super().__init__(plan, runner=self.runner)
         self.files = Shelf()
         self.scheduler = Scheduler(
             plan,
             self.words,
-            runner,
+            self.runner,
             self.said.append,
             limits=Limits(prefill_chunk=16),
             clock=self.clock,
@@ -197,6 +199,26 @@ def test_a_restore_takes_no_cells_from_running_requests() -> None:
     assert desk.held(0) == 0
     assert desk.tokens(running) == solo(OTHER, 10, ignore_eos=True)
     assert desk.did(0, "restore").n_tokens == 44
+
+
+def test_cells_that_were_half_moved_end_the_engine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whose they are is told by a map that is wrong now: nobody may go on with it."""
+    desk = Desk(shared(2, 120))
+    desk.ask_it(FIRST, id_slot=0)
+    desk.did(0, "save")
+    desk.did(0, "erase")
+    desk.ask(OTHER, n_predict=20, sampling=GREEDY, id_slot=1)
+    desk.turn(5)
+    desk.act(0, "restore")
+
+    def short(_moves: Sequence[Move]) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(desk.runner, "move", short)
+    with pytest.raises(Scattered):
+        desk.run()
 
 
 def test_a_full_disk_is_an_error_of_the_server_and_the_slot_stays() -> None:
