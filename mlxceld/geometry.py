@@ -30,6 +30,7 @@ from mlxceld.working import (
     growing_layers,
     work_bytes,
     work_bytes_per_cell,
+    work_bytes_per_part,
     work_bytes_per_slot,
 )
 
@@ -219,6 +220,7 @@ def _geometry(
             shape, width, chunk=chunk, kind=kind, types=types
         ),
         work_bytes_per_slot=work_bytes_per_slot(shape, width, kind=kind),
+        work_bytes_per_part=work_bytes_per_part(shape, kind=kind),
     )
 
 

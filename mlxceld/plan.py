@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from mlxceld.problems import Problem, Refused
+from mlxceld.working import parts
 
 Mode = Literal["legacy", "llama-compat", "per-seq"]
 
@@ -69,11 +70,15 @@ class Geometry:
     """What each token of a slot's context adds to it, where scores are held whole."""
     work_bytes_per_slot: int = 0
     """What each slot adds: its row of a decode step."""
+    work_bytes_per_part: int = 0
+    """What each part of the attention of such a row adds."""
     measured: bool = False
 
     def step_bytes(self, slots: int, slot_ctx: int) -> int:
         """Working memory of a step that reads a chunk and decodes all slots."""
-        rows = slots * self.work_bytes_per_slot
+        row = self.work_bytes_per_slot
+        row += parts(slots, slot_ctx) * self.work_bytes_per_part
+        rows = slots * row
         return self.work_bytes + slot_ctx * self.work_bytes_per_cell + rows
 
 
@@ -350,14 +355,12 @@ def _what_fits(
     """A window that memory allows, and whether that is less than was `trained`."""
     if memory_limit is None or not model.kv_bytes_per_token or not wish.memory_check:
         return trained, False
-    room = (
-        memory_limit
-        - model.weight_bytes
-        - model.step_bytes(slots, 0)
-        - slots * model.fixed_bytes_per_slot
-    )
     spans = 1 if shared else slots
     token = spans * model.kv_bytes_per_token + model.work_bytes_per_cell
+    # What does not grow by the token is as for the whole length: never too little.
+    step = model.step_bytes(slots, trained) - trained * model.work_bytes_per_cell
+    fixed = model.weight_bytes + step + slots * model.fixed_bytes_per_slot
+    room = memory_limit - fixed
     window = max(0, room) // token
     if window >= trained:
         return trained, False

@@ -1,7 +1,7 @@
 """The working memory of one step, from the sizes of a model. Imports no MLX.
 
 A step reads a prompt chunk and decodes a row for each slot. `plan.Geometry` takes the
-three parts apart, because slots and their context are only settled by the plan.
+terms apart, because slots and their context are only settled by the plan.
 """
 
 from __future__ import annotations
@@ -21,6 +21,17 @@ token takes 4, the usual sampling 25, all tokens 74, and all by `typical_p` 98."
 _LIBRARIES = 64 << 20
 """Bytes that CUDA's libraries take for products and attention. 32 MiB were seen beside
 two layers of an 8B and of a 1.2B model on an H200."""
+
+STRETCH = 256
+"""Cells that one block of CUDA's attention reads where there are many rows, and a
+quarter of them where there is one (engine/ragged.py)."""
+
+MOST_PARTS = 64
+"""Stretches of one row; each has a sum in float32 for every head until the last block
+puts them together."""
+
+_MANY = 8
+"""Rows from which on all stretches are whole."""
 
 _FUSED = 128
 """The largest heads that a GPU's attention kernel takes; with larger ones the scores
@@ -74,10 +85,32 @@ def work_bytes_per_slot(shape: Shape, width: int, *, kind: str) -> int:
 
     A token's `_layer_values`, of one layer on the CPU and of all layers of two steps on
     a GPU, where a step is queued whole behind the one that runs; its logits, and what
-    sampling makes of them.
+    sampling makes of them. Without the parts of its attention.
     """
     layers = 1 if kind == "cpu" else _IN_FLIGHT * shape.layers
     return layers * _layer_values(shape) * width + shape.vocab * (width + _SAMPLING)
+
+
+def work_bytes_per_part(shape: Shape, *, kind: str) -> int:
+    """What each of a row's `parts` takes on CUDA: in all layers of a step a sum of
+    values and two numbers more for every head."""
+    if kind != "cuda":
+        return 0
+    return shape.layers * shape.heads * (shape.value_dim + 2) * 4
+
+
+def parts(slots: int, slot_ctx: int) -> int:
+    """The most parts of each of as many rows, if all hold `slot_ctx` tokens.
+
+    Those of a few rows are shorter, to fill the device (engine/ragged.py).
+    """
+    stretch = STRETCH if slots >= _MANY else STRETCH // 4
+    return min(MOST_PARTS, power(-(-slot_ctx // stretch)))
+
+
+def power(n: int) -> int:
+    """The least power of two that is not below `n`, 1 for numbers below that."""
+    return 1 << max(0, n - 1).bit_length()
 
 
 def _layer_values(shape: Shape) -> int:

@@ -132,6 +132,24 @@ def test_a_step_needs_memory_for_the_context_of_a_slot_and_for_each_slot(
 
 
 @pytest.mark.parametrize(
+    ("ctx", "parallel", "step"),
+    [
+        # 10 MiB for a chunk, 1 MiB for each part of each row: of 256 tokens, from
+        # eight rows on; of a few rows 64; and 64 of them at most.
+        (2048, 8, 10 + 8 * 8),
+        (8192, 8, 10 + 8 * 32),
+        (2048, 1, 10 + 32),
+        (8192, 1, 10 + 64),
+    ],
+)
+def test_a_step_needs_memory_for_the_parts_of_its_rows(
+    ctx: int, parallel: int, step: int
+) -> None:
+    model = dataclasses.replace(MODEL, work_bytes_per_part=MIB)
+    assert plan_of("legacy", ctx, parallel, model=model).work_bytes == step * MIB
+
+
+@pytest.mark.parametrize(
     ("mode", "parallel", "left", "expected"),
     [
         # 4096 tokens with 1 KiB each for the scores, and as much for each slot's cells.
@@ -180,7 +198,11 @@ def test_a_plan_keeps_its_promises_whatever_was_asked(
     scores: int,
 ) -> None:
     model = dataclasses.replace(
-        MODEL, n_ctx_train=trained, work_bytes_per_cell=scores, work_bytes_per_slot=999
+        MODEL,
+        n_ctx_train=trained,
+        work_bytes_per_cell=scores,
+        work_bytes_per_slot=999,
+        work_bytes_per_part=77,
     )
     try:
         plan = make_plan(Wish(mode, ctx, parallel, per_seq, unified), model, limit)

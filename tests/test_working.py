@@ -8,7 +8,13 @@ import pytest
 
 from mlxceld.pacing import PACINGS
 from mlxceld.shape import Shape
-from mlxceld.working import work_bytes, work_bytes_per_cell, work_bytes_per_slot
+from mlxceld.working import (
+    parts,
+    work_bytes,
+    work_bytes_per_cell,
+    work_bytes_per_part,
+    work_bytes_per_slot,
+)
 
 SHAPE = Shape(
     layers=12,
@@ -83,6 +89,36 @@ def test_a_row_of_a_step_takes_its_layers_and_what_samples_it() -> None:
     assert on_cpu == VALUES * 4 + 1000 * 104
     on_gpu = work_bytes_per_slot(SHAPE, 2, kind="cuda")
     assert on_gpu == 2 * 12 * VALUES * 2 + 1000 * 102
+    assert work_bytes_per_slot(SHAPE, 2, kind="metal") == on_gpu
+
+
+def test_a_part_of_attention_is_a_sum_of_32_values_and_two_numbers_a_head() -> None:
+    assert work_bytes_per_part(SHAPE, kind="cuda") == 12 * 8 * (32 + 2) * 4
+    assert work_bytes_per_part(SHAPE, kind="cpu") == 0
+    assert work_bytes_per_part(SHAPE, kind="metal") == 0
+
+
+@pytest.mark.parametrize(
+    ("slots", "slot_ctx", "expected"),
+    [
+        (8, 256, 1),
+        (8, 257, 2),
+        # A power of two, so that rows that grow are seldom cut anew.
+        (32, 1300, 8),
+        (16, 16384, 64),
+        (16, 131072, 64),
+        # A row alone is cut into stretches of 64, to fill the device.
+        (1, 64, 1),
+        (1, 1024, 16),
+        (4, 4096, 64),
+        (4, 1, 1),
+        (4, 0, 1),
+    ],
+)
+def test_a_row_has_a_part_for_each_stretch_and_64_at_most(
+    slots: int, slot_ctx: int, expected: int
+) -> None:
+    assert parts(slots, slot_ctx) == expected
 
 
 @pytest.mark.parametrize(
@@ -115,5 +151,7 @@ def test_the_step_is_above_what_was_measured_on_an_h200(
         vocab=128256,
     )
     step = work_bytes(shape, 2, chunk=chunk, kind="cuda")
-    step += slots * work_bytes_per_slot(shape, 2, kind="cuda")
+    row = work_bytes_per_slot(shape, 2, kind="cuda")
+    row += parts(slots, 1152) * work_bytes_per_part(shape, kind="cuda")
+    step += slots * row
     assert peak < weights + held + step / (1 << 30) < peak + 0.5

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Programs that the tests run: readers of man pages, systemd's tools, curl, and Chromium
-# for the monitor page. Without one its tests are skipped, except in continuous
-# integration.
+# Programs that the tests run: readers of man pages, systemd's tools, curl, a compiler for
+# the CUDA kernels, which run on the host there, and Chromium for the monitor page. Without
+# one its tests are skipped, except in continuous integration.
 set -euo pipefail
 
 [[ $(uname -s) == Linux ]] || exit 0
@@ -15,6 +15,7 @@ install() {
   packages=()
 }
 need curl curl
+need g++ g++
 need mandoc mandoc
 need lexgrog man-db
 need systemd-socket-activate systemd

@@ -18,6 +18,19 @@ _LEAST_KEPT = 64 << 20
 _MOST_KEPT = 1 << 30
 
 
+def build() -> str | None:
+    """What compiles kernels and for which kind of card, as part of a path.
+
+    None where there is no CUDA.
+    """
+    if not (mx.cuda.is_available() and mx.is_available(mx.gpu)):
+        return None
+    info = mx.device_info(mx.Device(mx.gpu))
+    major = info.get("compute_capability_major", 0)
+    minor = info.get("compute_capability_minor", 0)
+    return f"{mx.__version__}-sm_{major}{minor}"
+
+
 def memory_limit(order: Load, device: mx.Device) -> int | None:
     """The limit of an order in bytes, for the device that serves; None for no limit.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from mlxceld.cachetypes import AUTO
@@ -10,7 +11,7 @@ from mlxceld.engine import aside, blas, kernels, lean
 from mlxceld.engine import messages as m
 from mlxceld.engine.engine import Engine
 from mlxceld.geometry import read_geometry
-from mlxceld.pacing import PACINGS
+from mlxceld.pacing import PACINGS, Pacing
 from mlxceld.plan import Geometry, make_plan
 from mlxceld.problems import Problem, Refused
 
@@ -24,7 +25,7 @@ def load(order: m.Load, tell: Callable[[m.Loading], None]) -> Engine:
     # A system BLAS has to be in the process before MLX is, and MLX asks its environment
     # when it is first imported.
     blas.load_blas()
-    kernels.keep()
+    kernels.keep_plans()
     lean.install()
     import mlx.core as mx
     import msgspec
@@ -41,6 +42,8 @@ def load(order: m.Load, tell: Callable[[m.Loading], None]) -> Engine:
     def progress(doing: str, done: int, total: int) -> None:
         tell(m.Loading(doing, done, total))
 
+    if (build := device.build()) is not None:
+        kernels.keep(build)
     # Unpacked weights leave their packed ones behind: few are kept for reuse.
     device.bound_cache(0, 0)
     path = find(order.source, progress)
@@ -72,8 +75,8 @@ def load(order: m.Load, tell: Callable[[m.Loading], None]) -> Engine:
     cache_map = caches.measure(loaded.model)
     cuda = gpu and not mx.metal.is_available()
     kind = "cuda" if cuda else "metal" if gpu else "cpu"
-    pacing = PACINGS[kind]
-    chunk = order.prefill_chunk or pacing.chunk
+    chunk = order.prefill_chunk or PACINGS[kind].chunk
+    pacing = pacing_of(kind, chunk)
     # mlx on CUDA needs the one layout, the CPU is faster with the other (see pool.py).
     cell_major = cuda
     if cuda:
@@ -108,6 +111,7 @@ def load(order: m.Load, tell: Callable[[m.Loading], None]) -> Engine:
         work_bytes=estimate.work_bytes,
         work_bytes_per_cell=estimate.work_bytes_per_cell,
         work_bytes_per_slot=estimate.work_bytes_per_slot,
+        work_bytes_per_part=estimate.work_bytes_per_part,
         measured=True,
     )
     limit = device.memory_limit(order, loaded.device)
@@ -144,6 +148,16 @@ def load(order: m.Load, tell: Callable[[m.Loading], None]) -> Engine:
     return Engine(
         text, runner, info, plan, device.memory_use, files, grammars.result(), pacing
     )
+
+
+def pacing_of(kind: str, chunk: int) -> Pacing:
+    """The pacing of a kind of device where no chunk has more than `chunk` tokens.
+
+    Chunks that are smaller than the grain would each be filled up to it: 256 tokens
+    read in chunks of 64 would cost what 256 + 192 + 128 + 64 do.
+    """
+    usual = PACINGS[kind]
+    return replace(usual, grain=min(usual.grain, chunk))
 
 
 def _types_refused(path: Path, why: str) -> Refused:

@@ -13,12 +13,18 @@ Quantised keys and values are unpacked for a prompt chunk and forgotten after it
 costs the plain bytes of one layer and one slot for a moment, and lets the fused kernel
 and models that multiply the keys themselves work as ever. A decode step reads them as
 they are.
+
+On CUDA the pool holds numbers alone. Chunks are filled up there (`Pacing.grain`), and
+see with weight 0 what lies in the cells behind their text, of another slot perhaps; 0
+times infinity is no number, so one request that overflows would spoil others.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
@@ -96,6 +102,12 @@ class LayerShape:
         )
 
 
+@partial(mx.compile, shapeless=True)
+def _numbers(new: mx.array) -> mx.array:
+    """The same with zeros for what is no number, or no finite one."""
+    return mx.where(mx.abs(new) < math.inf, new, mx.zeros_like(new))
+
+
 class _Cells:
     """One array over all cells, in the layout of this device."""
 
@@ -132,6 +144,7 @@ class _Side:
         self, heads: int, cells: int, storage: Storage, *, cell_major: bool
     ) -> None:
         self._storage = storage
+        self._numbers_only = cell_major
         dims = [(storage.dim, storage.dtype)]
         if storage.bits:
             codes = storage.dim * storage.bits // 32
@@ -148,12 +161,15 @@ class _Side:
 
     def _stored(self, new: mx.array) -> Sequence[mx.array]:
         storage = self._storage
+        new = new.astype(storage.dtype)
+        if self._numbers_only:
+            new = _numbers(new)
         if storage.bits:
             packed: Sequence[mx.array] = mx.quantize(
-                new.astype(storage.dtype), group_size=GROUP, bits=storage.bits
+                new, group_size=GROUP, bits=storage.bits
             )
             return packed
-        return (new.astype(storage.dtype),)
+        return (new,)
 
     def write_rows(self, cells: mx.array, new: mx.array) -> None:
         for part, stored in zip(self.cells, self._stored(new), strict=True):

@@ -211,7 +211,7 @@ def writes_in_place(runner: ModelRunner) -> bool:
         before = mx.get_active_memory()
         token: int | None = 0
         step = None
-        for position in range(4):
+        for position in range(min(4, runner.cells)):
             step = runner.step([Row(0, 0, position, token, 0.0, request)])
             if queued:
                 token = None

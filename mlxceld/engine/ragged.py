@@ -27,12 +27,7 @@ import mlx.core as mx
 
 from mlxceld.engine.attention import on_cuda
 from mlxceld.engine.ragged_source import HEADER, SOURCE
-
-_STRETCH = 256
-"""Cells that one block reads where there are many rows."""
-
-_MOST_PARTS = 64
-"""Stretches of one row, which its last block reads one by one."""
+from mlxceld.working import MOST_PARTS, STRETCH, power
 
 _THREADS = 128
 
@@ -42,8 +37,9 @@ _DIMS = (64, 128, 256)
 _MOST_HEADS = 8
 """Query heads that one block takes; more would not fit into registers."""
 
-_MOST_GROUPS = 4096
-"""Rows times groups of heads of a step: the counters that there are."""
+_MOST_GROUPS = 65536
+"""Rows times groups of heads of a step: the counters that there are. 256 rows may have
+as many groups each; models whose heads share no keys have one for each head."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +58,9 @@ class Grid:
         Few rows are cut into shorter stretches, to fill the device. Numbers are powers
         of two, so that rows that grow seldom need another grid.
         """
-        least = min(_STRETCH, max(_STRETCH // 4, _power(32 * rows)))
-        stretch = max(least, _power(-(-longest // _MOST_PARTS)))
-        return cls(stretch, _power(-(-longest // stretch)))
+        least = min(STRETCH, max(STRETCH // 4, power(32 * rows)))
+        stretch = max(least, power(-(-longest // MOST_PARTS)))
+        return cls(stretch, power(-(-longest // stretch)))
 
     def within(self, window: int) -> Grid:
         """The same for rows that read no more than `window` cells."""
@@ -143,7 +139,7 @@ def attend(
             ("SHARED_BY", shared_by),
             ("KV_HEADS", kv_heads),
             ("THREADS", _THREADS),
-            ("MOST_PARTS", _MOST_PARTS),
+            ("MOST_PARTS", MOST_PARTS),
         ],
         grid=(parts * _THREADS, heads // taken, rows),
         threadgroup=(_THREADS, 1, 1),
@@ -161,11 +157,6 @@ def attend(
 def _taken(shared_by: int) -> int:
     """Query heads that one block takes, of those that share a key head."""
     return next(n for n in range(_MOST_HEADS, 0, -1) if shared_by % n == 0)
-
-
-def _power(n: int) -> int:
-    """The smallest power of two that is not below `n`."""
-    return 1 << (n - 1).bit_length()
 
 
 @cache

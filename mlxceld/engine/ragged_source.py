@@ -18,10 +18,17 @@ __device__ inline void read(const T* from, float* to) {
 }
 
 template <typename T>
-__device__ inline void write(const T* from, const T* to) {
+__device__ inline void write(const T* from, const float* numbers, const T* to) {
+  Eight<T> found = *reinterpret_cast<const Eight<T>*>(from);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    // What is no number stays out of the pool, as in pool.py.
+    if (!(fabsf(numbers[i]) <= 3.402823466e38f)) {
+      found.at[i] = static_cast<T>(0.0f);
+    }
+  }
   // The pool comes in as an input, which to MLX is constant.
-  *reinterpret_cast<Eight<T>*>(const_cast<T*>(to)) =
-      *reinterpret_cast<const Eight<T>*>(from);
+  *reinterpret_cast<Eight<T>*>(const_cast<T*>(to)) = found;
 }
 """
 
@@ -84,8 +91,8 @@ SOURCE = """
     read(key_from, key);
     read(value_from, value);
     if (newest && writes) {
-      write(key_from, keys + at);
-      write(value_from, values + at);
+      write(key_from, key, keys + at);
+      write(value_from, value, values + at);
     }
 #pragma unroll
     for (int h = 0; h < HEADS; ++h) {

@@ -21,6 +21,10 @@ from mlxceld.engine.pool import Pool
 from mlxceld.engine.ragged import Grid, Spans
 from mlxceld.engine.rows import Window
 
+_MOST = 128
+"""Recordings that are kept: one takes some 100 KB of the host's memory for each layer,
+and rows and grids make thousands of pairs in the long run."""
+
 
 class Unrecordable(Exception):
     """A layer wants what only the row-wise path can do."""
@@ -92,8 +96,10 @@ class RecordedStep:
     def __init__(self, model: Any, pool: Pool) -> None:
         self._model = model
         self._pool = pool
-        self._recorded: dict[Grid, Callable[..., mx.array]] = {}
+        self._recorded: dict[tuple[Grid, int], Callable[..., mx.array]] = {}
+        """By grid and number of rows, the one that was used last at the end."""
         self._sizes: set[tuple[Grid, int]] = set()
+        """Of all that were recorded, also those that are not kept any more."""
         self._possible = all(layer.whole() is not None for layer in pool.layers)
 
     @property
@@ -109,20 +115,22 @@ class RecordedStep:
         None, once and for all, where the model cannot be recorded.
         """
         grid = Grid.of(len(starts), max(positions) + 1)
-        run = self._recorded.get(grid)
-        if run is None:
-            run = self._recorded[grid] = mx.compile(self._recording(grid))
+        size = grid, len(starts)
+        run = self._recorded.pop(size, None) or mx.compile(self._recording(grid))
+        self._recorded[size] = run
+        if len(self._recorded) > _MOST:
+            del self._recorded[next(iter(self._recorded))]
         where = mx.array([positions, starts], dtype=mx.int32)
         arrays = [array for layer in self._pool.layers for array in layer.arrays()]
         try:
             logits = run(read, where, *arrays)
         except Exception:
-            if (grid, len(starts)) in self._sizes:
+            if size in self._sizes:
                 raise
             # Models may do what cannot be recorded, such as to look at a value.
             self._possible = False
             return None
-        self._sizes.add((grid, len(starts)))
+        self._sizes.add(size)
         return logits
 
     def _recording(self, grid: Grid) -> Callable[..., mx.array]:

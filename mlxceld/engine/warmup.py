@@ -47,8 +47,9 @@ def warm_up(
     for temperature in (0.0, 0.8):
         request = nobody(temperature)
         for n in _powers(slots):
-            # One token for each row, in a cell of its own.
-            rows = [Row(slot, slot, 0, 0, 0.5, request) for slot in range(n)]
+            # One token for each row, in a cell of its own; a small pool may have fewer
+            # cells than slots, and then rows write the same to the same.
+            rows = [Row(slot, slot % room, 0, 0, 0.5, request) for slot in range(n)]
             runner.step(rows).read()
     if pacing.grain > 1 and runner.reads_together:
         until = clock() + _SECONDS

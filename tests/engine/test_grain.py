@@ -67,6 +67,24 @@ def test_a_chunk_is_filled_up_and_the_answer_is_that_without(
     )
 
 
+def test_what_is_no_number_behind_a_chunk_does_not_reach_it(
+    llama: real.Model,
+) -> None:
+    """Cells of others are seen with weight 0, and 0 times NaN is NaN."""
+    tokens = list(range(5, 16))
+    plain = llama.runner(2, CELLS)
+    plain.prefill(0, 3, 0, tokens[:10])
+    spoilt = llama.runner(2, CELLS, grain=GRAIN, cell_major=True)
+    for layer in spoilt._pool.layers:
+        keys, _ = layer.view(0, CELLS)
+        none = mx.full(keys.shape, float("nan"))
+        layer.write_chunk(0, none, none)
+    spoilt.prefill(0, 3, 0, tokens[:10])
+    np.testing.assert_allclose(
+        next_logits(spoilt, 3, tokens), next_logits(plain, 3, tokens), atol=1e-4
+    )
+
+
 def test_what_fills_a_chunk_up_is_not_written(llama: real.Model) -> None:
     runner = llama.runner(2, CELLS, grain=GRAIN)
     runner.prefill(1, 20, 0, [7] * 8)

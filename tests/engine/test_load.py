@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 
 from mlxceld.engine import messages as m
 from mlxceld.engine.engine import Engine
-from mlxceld.engine.load import load
+from mlxceld.engine.load import load, pacing_of
 from mlxceld.engine.scheduler import Scheduler
 from mlxceld.geometry import read_geometry
+from mlxceld.pacing import PACINGS
 from mlxceld.plan import Wish
 from mlxceld.problems import Refused
 from tests.engine import real
@@ -69,6 +71,12 @@ def test_the_planned_working_memory_is_that_of_the_chunks_that_are_read(
     assert engine.plan.work_bytes == estimated.step_bytes(4, 512)
     assert engine.pacing.chunk == 256
     assert engine.runner.reads_together
+
+
+def test_chunks_are_not_filled_up_beyond_their_own_size() -> None:
+    assert pacing_of("cuda", 64) == replace(PACINGS["cuda"], grain=64)
+    assert pacing_of("cuda", 512) == PACINGS["cuda"]
+    assert pacing_of("cpu", 64) == PACINGS["cpu"]
 
 
 def test_loading_says_what_it_is_doing_in_order(llama_dir: Path) -> None:

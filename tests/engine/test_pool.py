@@ -55,6 +55,31 @@ def _held(layer: Layer, cells: int) -> list[float]:
     return [float(number) for number in numbers]
 
 
+@pytest.mark.parametrize("kind", ["f32", "f16", "bf16", "q8_0"])
+def test_what_is_no_number_stays_out_of_a_pool_whose_chunks_are_filled_up(
+    kind: str,
+) -> None:
+    """NaN, infinity, and 1e5, which float16 cannot hold."""
+    storage = Storage.of(32, mx.float32, kind)
+    layer = Layer(LayerShape(1, storage, storage), 8, cell_major=True)
+    new = mx.ones((1, 1, 4, 32))
+    new[0, 0, 1] = float("nan")
+    new[0, 0, 2, 5] = -float("inf")
+    new[0, 0, 3, 31] = 1e5
+    layer.write_chunk(0, new, new)
+    layer.write_rows(mx.array([4, 5, 6, 7]), *[new[0].swapaxes(0, 1)[:, :, None]] * 2)
+    expected = np.ones((4, 32))
+    expected[1] = 0
+    expected[2, 5] = 0
+    expected[3, 31] = 0 if kind == "f16" else 1e5
+    for side in layer.view(0, 8):
+        found = np.array(side.astype(mx.float32))[0, 0]
+        for part in (found[:4], found[4:]):
+            # The scale of eight bits over 1e5 is 392, that of eight over 1 small.
+            np.testing.assert_allclose(part[:3], expected[:3], atol=0.01)
+            np.testing.assert_allclose(part[3], expected[3], atol=400)
+
+
 @LAYOUTS
 def test_a_chunk_lands_in_consecutive_cells_and_nowhere_else(cell_major: bool) -> None:
     layer = Layer(SHAPE, 8, cell_major=cell_major)

@@ -16,12 +16,12 @@ from tests.engine.families import ALONE, FAMILIES, READ_TOGETHER, TOGETHER
 import mlx.core as mx
 from mlx_lm.models import llama
 
-from mlxceld.engine.batch import ModelRunner
+from mlxceld.engine.batch import ModelRunner, Step
 from mlxceld.engine.chunkrows import ChunkRows
 from mlxceld.engine.pool import Layer
 from mlxceld.engine.probe import Verdict, probe, writes_in_place
 from mlxceld.engine.rows import StepRows
-from mlxceld.engine.runner import Part
+from mlxceld.engine.runner import Part, Row
 from tests.tiny import VOCAB_SIZE
 
 
@@ -95,6 +95,22 @@ def test_a_device_that_stores_wrongly_is_caught(
 def test_a_model_with_nothing_in_the_pool_is_not_queued(tmp_path: Path) -> None:
     loaded = real.tiny_model(tmp_path, "mamba2", **FAMILIES["mamba2"])
     assert not writes_in_place(loaded.runner(2, 64))
+
+
+def test_no_cell_past_the_end_of_a_small_pool_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = real.tiny_model(tmp_path).runner(1, 2)
+    written: list[int] = []
+    step = runner.step
+
+    def watched(rows: Sequence[Row], part: Part | None = None) -> Step:
+        written.extend(row.start + row.position for row in rows)
+        return step(rows, part)
+
+    monkeypatch.setattr(runner, "step", watched)
+    writes_in_place(runner)
+    assert set(written) == {0, 1}
 
 
 def _breaking(spoil: Any) -> Any:

@@ -15,6 +15,7 @@ import mlx.core as mx
 from mlxceld.engine import ragged
 from mlxceld.engine.pool import Layer, LayerShape, Storage
 from mlxceld.engine.rows import PoolRows, StepRows
+from mlxceld.working import parts
 
 Sides = tuple[mx.array, mx.array]
 
@@ -134,6 +135,15 @@ def test_the_grid_follows_the_number_of_rows_and_the_longest(
     assert ragged.Grid.of(rows, longest) == ragged.Grid(stretch, parts)
 
 
+@pytest.mark.parametrize("slots", [1, 2, 3, 5, 7, 8, 9, 40])
+@pytest.mark.parametrize("slot_ctx", [1, 63, 64, 65, 1000, 4096, 5000, 16384, 40000])
+def test_no_rows_have_more_parts_than_the_plan_counts(
+    slots: int, slot_ctx: int
+) -> None:
+    most = max(n * ragged.Grid.of(n, slot_ctx).parts for n in range(1, slots + 1))
+    assert most <= slots * parts(slots, slot_ctx)
+
+
 def test_a_window_needs_no_blocks_for_what_lies_before_it() -> None:
     assert ragged.Grid(256, 16).within(1024) == ragged.Grid(256, 4)
     assert ragged.Grid(256, 16).within(1025) == ragged.Grid(256, 5)
@@ -141,11 +151,11 @@ def test_a_window_needs_no_blocks_for_what_lies_before_it() -> None:
 
 
 @pytest.mark.parametrize(("rows", "served"), [(512, True), (513, False)])
-def test_there_are_counters_for_4096_groups_of_heads(rows: int, served: bool) -> None:
-    """32 heads over 8 key heads are 8 groups of four for each row."""
-    queries = mx.zeros((rows, 32, 1, DIM), dtype=mx.float16)
-    new = mx.zeros((rows, 8, 1, DIM), dtype=mx.float16)
-    pool = mx.zeros((CELLS, 8, DIM), dtype=mx.float16)
+def test_there_are_counters_for_65536_groups_of_heads(rows: int, served: bool) -> None:
+    """128 heads which share no keys are as many groups for each row."""
+    queries = mx.zeros((rows, 128, 1, DIM), dtype=mx.float16)
+    new = mx.zeros((rows, 128, 1, DIM), dtype=mx.float16)
+    pool = mx.zeros((CELLS, 128, DIM), dtype=mx.float16)
     assert ragged.fits(queries, (new, new), (pool, pool)) is served
 
 

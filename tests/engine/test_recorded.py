@@ -17,7 +17,7 @@ from tests.engine.real import tiny_model  # noqa: F401  (loads MLX in the right 
 import mlx.core as mx
 from mlx_lm.models import llama
 
-from mlxceld.engine import ragged
+from mlxceld.engine import ragged, recorded
 from mlxceld.engine.pool import LayerShape, Pool, SpanCache, Storage
 from mlxceld.engine.recorded import RecordedStep
 from mlxceld.engine.rows import PoolRows, StepRows
@@ -128,10 +128,10 @@ def test_other_places_and_tokens_need_no_other_recording(
 def test_more_rows_and_longer_ones_are_recorded_anew(
     model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recorded: list[ragged.Grid] = []
+    grids: list[ragged.Grid] = []
 
     def attend(*args: Any) -> mx.array:
-        recorded.append(args[3].grid)
+        grids.append(args[3].grid)
         return stand_in(*args)
 
     monkeypatch.setattr(ragged, "attend", attend)
@@ -141,7 +141,44 @@ def test_more_rows_and_longer_ones_are_recorded_anew(
         step(starts, held, read[: len(starts)])
     fine, finer = ragged.Grid(64, 1), ragged.Grid(64, 2)
     # Once for each layer; 61 cells fit where 4 did, 65 need a second block.
-    assert recorded == [fine] * LAYERS + [finer] * LAYERS + [fine] * LAYERS
+    assert grids == [fine] * LAYERS + [finer] * LAYERS + [fine] * LAYERS
+
+
+def test_only_so_many_recordings_are_kept(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: list[int] = []
+
+    def attend(*args: Any) -> mx.array:
+        rows.append(args[0].shape[0])
+        return stand_in(*args)
+
+    monkeypatch.setattr(ragged, "attend", attend)
+    monkeypatch.setattr(recorded, "_MOST", 2)
+    step = RecordedStep(model, filled(model))
+    for n in (1, 2, 1, 3, 1, 2):
+        step([0, 5, 9][:n], [3] * n, mx.array([1] * n))
+    # Three rows took the place of two, which were used longest ago.
+    assert rows[::LAYERS] == [1, 2, 3, 2]
+
+
+def test_as_many_streams_as_there_can_be_are_recorded(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """256 rows of a model that shares no keys among its heads, of which it has 64."""
+    monkeypatch.setattr(ragged, "attend", lambda queries, *_: queries)
+    heads, rows = 64, 256
+    side = Storage(DIM, mx.float32)
+    pool = Pool([LayerShape(heads, side, side)], rows, cell_major=True)
+
+    def wide(tokens: mx.array, cache: list[Any]) -> mx.array:
+        new = mx.zeros((tokens.shape[0], heads, 1, DIM))
+        cache[0].update_and_fetch(new, new)
+        return cache[0].attend(new, 1.0, None, None)[:, 0]
+
+    step = RecordedStep(wide, pool)
+    assert step(list(range(rows)), [0] * rows, mx.zeros((rows,), mx.int32)) is not None
+    assert step.possible
 
 
 def test_a_window_sees_the_last_tokens_of_each_row(model: Any) -> None:

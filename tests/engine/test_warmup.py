@@ -110,6 +110,15 @@ def test_a_small_window_is_not_overrun() -> None:
     assert [len(rows) for rows in runner.steps] == [1, 1]
 
 
+def test_rows_share_cells_where_there_are_more_slots_than_cells() -> None:
+    """Eight slots that draw on a pool of three tokens."""
+    runner: Any = Watched()
+    warm_up(runner, PACINGS["metal"], slots=8, room=3, chunk=512)
+    starts = {start for rows in runner.steps for _, start, _ in rows}
+    assert [len(rows) for rows in runner.steps] == [1, 2, 4, 8] * 2
+    assert starts == {0, 1, 2}
+
+
 def test_nothing_is_left_behind(tmp_path_factory: pytest.TempPathFactory) -> None:
     model = real.tiny_model(tmp_path_factory)
     runner = model.runner(2, 64)
