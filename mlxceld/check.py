@@ -10,10 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from errno import EACCES, EISDIR
 from pathlib import Path
+from stat import S_ISDIR
 
 from mlxceld.backend import may_be_cuda, will_be_float32
 from mlxceld.config import Resolved, wish
+from mlxceld.constraints import default_constraint
 from mlxceld.flips import announcements
 from mlxceld.geometry import read_geometry
 from mlxceld.memory import memory_limit_bytes
@@ -43,6 +46,7 @@ def report(resolved: Resolved) -> Report:
     if why:
         lines.append(why)
     try:
+        _check_files(resolved.settings)
         check_folders(resolved.settings)
         plan = _plan(resolved.settings, geometry)
     except Refused as refused:
@@ -65,8 +69,48 @@ def check_folders(settings: Settings, environ: Mapping[str, str] | None = None) 
     read_keys(settings.server, os.environ if environ is None else environ)
     folder = settings.server.slot_save_path
     if folder is not None and not os.path.isdir(folder):
-        hint = "create it, or leave server.slot_save_path out"
+        wanted = "name a folder" if os.path.exists(folder) else "create it"
+        hint = f"{wanted}, or leave server.slot_save_path out"
         raise Refused([Problem("slot_save_path is not a directory", folder, hint)])
+
+
+def _check_files(settings: Settings) -> None:
+    """Raises `Refused` for named files with which the daemon would not start.
+
+    And for a grammar or schema that is none. What comes through a pipe is left to the
+    start, which can read it once.
+    """
+    problems = []
+    sampling = settings.sampling
+    constraint = sampling.grammar_file or sampling.json_schema_file
+    for key, name in (
+        ("model.chat_template_file", settings.model.chat_template_file),
+        ("sampling.grammar_file", sampling.grammar_file),
+        ("sampling.json_schema_file", sampling.json_schema_file),
+    ):
+        if name and (reason := _unreadable(name)):
+            problems.append(Problem(f"cannot read {key}: {reason}", name))
+    log = settings.logging.file
+    if log and (os.path.isdir(log) or not os.path.isdir(os.path.dirname(log) or ".")):
+        reason = _unreadable(log)
+        what = f"the log file `{log}` cannot be written: {reason}"
+        hint = "name a file in a folder that exists and is writable"
+        problems.append(Problem(what, "logging.file", hint))
+    if not problems and (not constraint or os.path.isfile(constraint)):
+        default_constraint(settings)
+    if problems:
+        raise Refused(problems)
+
+
+def _unreadable(name: str) -> str:
+    """Why a file cannot be read, in the system's words; empty when it can."""
+    try:
+        folder = S_ISDIR(os.stat(name).st_mode)
+    except OSError as error:
+        return error.strerror or str(error)
+    if folder:
+        return os.strerror(EISDIR)
+    return "" if os.access(name, os.R_OK) else os.strerror(EACCES)
 
 
 def estimate(settings: Settings) -> Geometry | None:

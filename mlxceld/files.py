@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlxceld.foreign import CACHE_REUSE, IGNORED
-from mlxceld.kinds import BadValue, FilePath, found_toml
+from mlxceld.kinds import BadValue, Boolean, FilePath, found_toml
 from mlxceld.layers import Found, Layer, Origin, Said, bad_value
 from mlxceld.near import did_you_mean
 from mlxceld.options import BY_KEY, OLD_KEYS, OPTIONS, TABLES
@@ -93,6 +93,9 @@ def _syntax_problem(error: tomllib.TOMLDecodeError, text: str, path: Path) -> Pr
             hint = "numbers have no zeros in front"
         elif "overwrite" in message:
             hint = "a key may be given only once"
+        elif "nvalid value" in message and re.match(r"[A-Za-z_~/.]", value):
+            switch = any(isinstance(option.kind, Boolean) for option in known)
+            hint = "write `true` or `false`" if switch else "texts stand in quotes"
     return Problem(what, f"{path}:{line}", hint)
 
 

@@ -189,6 +189,9 @@ class Integer(Kind):
     def _bounded(self, number: int, found: str) -> int:
         if self.negative_is_auto and number < 0:
             return -1
+        if number > self.high >= INT32_MAX:
+            most = self.wanted.replace(f"least {self.low}", f"most {self.high}")
+            raise BadValue(found, most)
         if not self.low <= number <= self.high:
             raise BadValue(found, self.wanted)
         return number
@@ -329,7 +332,7 @@ class Choice(Kind):
     def wanted(self) -> str:
         *first, last = [f"`{word}`" for word in self.words]
         words = f"{', '.join(first)} or {last}" if first else last
-        return f"{words}, or a number from 0" if self.numbers else words
+        return f"{words}, or an integer of at least 0" if self.numbers else words
 
     def parse(self, text: str) -> str:
         word = text.strip().lower()
@@ -356,8 +359,8 @@ class TextList(Kind):
 
     @property
     def wanted(self) -> str:
-        least = f", at least {self.at_least}" if self.at_least else ""
-        return f"one or more texts, separated by commas or in a TOML array{least}"
+        least = f"{self.at_least} or more " if self.at_least else ""
+        return f"{least}texts, separated by commas or in a TOML array"
 
     def parse(self, text: str) -> tuple[str, ...]:
         return self._tidy(text.split(","), found_text(text))

@@ -6,7 +6,8 @@ decided in `config.py`; TOML files are read in `files.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, cast
@@ -14,7 +15,7 @@ from typing import Any, cast
 from mlxceld.argv import CommandLine
 from mlxceld.foreign import CACHE_REUSE, IGNORED
 from mlxceld.kinds import FALSE_WORDS, BadValue, Integer, Value
-from mlxceld.near import did_you_mean
+from mlxceld.near import nearest
 from mlxceld.options import OPTIONS, Option
 from mlxceld.paths import CONFIG_VARIABLE
 from mlxceld.problems import Problem
@@ -75,6 +76,8 @@ def bad_value(option: Option, error: BadValue, where: str) -> Problem:
 
 # ---- environment ----
 
+_PREFIXES = ("LLAMA_ARG_", "MLXCELD_")
+
 
 def read_environment(environ: Mapping[str, str], found: Found) -> None:
     """Add the variables; empty and blank ones count as unset, for every option."""
@@ -93,10 +96,26 @@ def read_environment(environ: Mapping[str, str], found: Found) -> None:
     _foreign_variables(said, found)
     known = list(_variables())
     for name in sorted(said):
-        if name.startswith(("LLAMA_ARG_", "MLXCELD_")) and name not in known:
-            found.warnings.append(
-                Problem("unknown, has no effect", _env(name), did_you_mean(name, known))
-            )
+        if name.startswith(_PREFIXES) and name not in known:
+            hint = f"did you mean `{meant}`?" if (meant := _meant(name, known)) else ""
+            found.warnings.append(Problem("unknown, has no effect", _env(name), hint))
+
+
+def _meant(name: str, known: Sequence[str]) -> str | None:
+    """The variable that was meant: by the name of the option, else the most alike.
+
+    What all variables begin with makes none of them alike.
+    """
+    prefix = next(prefix for prefix in _PREFIXES if name.startswith(prefix))
+    bare = name.removeprefix(prefix)
+    for option in OPTIONS:
+        if option.own_env == f"MLXCELD_{bare}":
+            return next(iter(option.env), option.own_env)
+    # Of two with the same rest, the one that begins like this one.
+    ordered = sorted(known, key=lambda one: one.startswith(prefix))
+    names = {re.sub("^(LLAMA_ARG|MLXCELD)_", "", one): one for one in ordered}
+    alike = nearest(bare, names)
+    return names[alike] if alike else None
 
 
 def _env(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -134,6 +135,112 @@ def test_a_model_that_cannot_be_read_is_said_and_planned_without_sizes(
     assert status == 0
     assert "model: could not be read" in out
     assert "plan: 1 slot of 4096 tokens (mode legacy)" in out
+
+
+@pytest.mark.parametrize(
+    ("flag", "key"),
+    [
+        ("--chat-template-file", "model.chat_template_file"),
+        ("--grammar-file", "sampling.grammar_file"),
+        ("--json-schema-file", "sampling.json_schema_file"),
+    ],
+)
+def test_the_check_refuses_files_that_a_start_could_not_read(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, flag: str, key: str
+) -> None:
+    argv = ("--check-config", "-c", "4096", "-np", "1", flag)
+    none = str(tmp_path / "none")
+    status, out, err = run(capsys, *argv, none)
+    assert (status, err) == (
+        78,
+        f"{none}: cannot read {key}: No such file or directory\n",
+    )
+    assert "the configuration is good" not in out
+    status, _, err = run(capsys, *argv, str(tmp_path))
+    assert (status, err) == (78, f"{tmp_path}: cannot read {key}: Is a directory\n")
+    within = str(tmp_path / "there" / "within")
+    (tmp_path / "there").touch()
+    status, _, err = run(capsys, *argv, within)
+    assert (status, err) == (78, f"{within}: cannot read {key}: Not a directory\n")
+    good = "{}" if "schema" in flag else "root ::= [a-z]"
+    (tmp_path / "there").write_text(good)
+    status, out, err = run(capsys, *argv, str(tmp_path / "there"))
+    assert (status, err) == (0, "")
+    assert "the configuration is good" in out
+
+
+@pytest.mark.parametrize(
+    ("flag", "text", "key", "what"),
+    [
+        ("--grammar", 'root ::= "a', "sampling.grammar", "no grammar in GBNF: line 1"),
+        ("--json-schema", '{"type": 1}', "sampling.json_schema", "JSON schema, at"),
+    ],
+)
+def test_the_check_refuses_a_grammar_or_schema_that_is_none(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    flag: str,
+    text: str,
+    key: str,
+    what: str,
+) -> None:
+    argv = ("--check-config", "-c", "4096", "-np", "1")
+    status, _, err = run(capsys, *argv, flag, text)
+    assert status == 78
+    assert err.startswith(f"{key}: {what}")
+    file = tmp_path / "file"
+    file.write_text(text)
+    status, _, err = run(capsys, *argv, f"{flag}-file", str(file))
+    assert status == 78
+    assert err.startswith(f"{file}: {what}")
+
+
+def test_the_check_leaves_a_grammar_in_a_pipe_to_the_start(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """`--grammar-file <(command)` of a shell can be read once."""
+    read, write = os.pipe()
+    os.write(write, b'root ::= "a')
+    os.close(write)
+    argv = ("--check-config", "-c", "4096", "-np", "1", "--grammar-file")
+    assert run(capsys, *argv, f"/dev/fd/{read}")[0] == 0
+    assert os.read(read, 100) == b'root ::= "a'
+    os.close(read)
+
+
+def test_the_check_refuses_a_log_file_that_cannot_be(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """As a start does, and without making the file."""
+    argv = ("--check-config", "-c", "4096", "-np", "1", "--log-file")
+    none = str(tmp_path / "none" / "a.log")
+    status, out, err = run(capsys, *argv, none)
+    assert status == 78
+    assert err.splitlines() == [
+        f"logging.file: the log file `{none}` cannot be written: "
+        "No such file or directory",
+        "  hint: name a file in a folder that exists and is writable",
+    ]
+    assert "the configuration is good" not in out
+    status, _, err = run(capsys, *argv, str(tmp_path))
+    assert status == 78
+    assert "cannot be written: Is a directory" in err
+    assert run(capsys, *argv, str(tmp_path / "new.log"))[0] == 0
+    assert not (tmp_path / "new.log").exists()
+
+
+def test_a_folder_for_slots_that_is_a_file_is_not_to_be_created(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    argv = ("--check-config", "-c", "4096", "--slot-save-path")
+    status, _, err = run(capsys, *argv, str(file))
+    assert status == 78
+    assert "hint: name a folder, or leave server.slot_save_path out" in err
+    status, _, err = run(capsys, *argv, str(tmp_path / "none"))
+    assert status == 78
+    assert "hint: create it, or leave server.slot_save_path out" in err
 
 
 def test_the_check_counts_keys_and_values_as_they_would_be_stored(

@@ -322,6 +322,30 @@ def test_unknown_variables_of_both_families_are_named_with_a_near_one(
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        # Options that llama-server has not: their own names, not the next best.
+        ("LLAMA_ARG_MODE", "did you mean `MLXCELD_MODE`?"),
+        ("LLAMA_ARG_TOKEN_GAP", "did you mean `MLXCELD_TOKEN_GAP`?"),
+        ("LLAMA_ARG_MEMORY_LIMIT", "did you mean `MLXCELD_MEMORY_LIMIT`?"),
+        ("LLAMA_ARG_PARALLEL", "did you mean `LLAMA_ARG_N_PARALLEL`?"),
+        ("LLAMA_ARG_CTX_SIZ", "did you mean `LLAMA_ARG_CTX_SIZE`?"),
+        ("MLXCELD_CTX_SIZ", "did you mean `MLXCELD_CTX_SIZE`?"),
+        # Alike in nothing but what all of them begin with.
+        ("LLAMA_ARG_FROG", ""),
+        ("MLXCELD_FROG", ""),
+    ],
+)
+def test_the_hint_for_an_unknown_variable_is_the_one_that_was_meant(
+    setup: Setup, name: str, hint: str
+) -> None:
+    resolved = setup.resolve(**{name: "1"})
+    (problem,) = resolved.warnings
+    assert problem.where == f"environment variable {name}"
+    assert problem.hint == hint
+
+
 # ---- files ----
 
 
@@ -374,6 +398,26 @@ def test_a_broken_file_is_one_line_with_its_place(
     (problem,) = setup.refused().problems
     assert problem.where == f"{setup.path}:{line}"
     assert words in problem.what
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("mode = llama-compat", "texts stand in quotes"),
+        ("mode = llama-compat  # as llama-server", "texts stand in quotes"),
+        ("nonsense = ~/models/a", "texts stand in quotes"),
+        ("kv_unified = yes", "write `true` or `false`"),
+        ("kv_unified = True", "write `true` or `false`"),
+        ("parallel =", ""),
+    ],
+)
+def test_a_word_without_quotes_is_told_what_to_be(
+    setup: Setup, line: str, hint: str
+) -> None:
+    setup.file(f"[engine]\n{line}\n")
+    (problem,) = setup.refused().problems
+    assert problem.what.startswith("not valid TOML: ")
+    assert problem.hint == hint
 
 
 def test_a_key_in_a_broken_line_is_not_shown(setup: Setup) -> None:

@@ -191,14 +191,37 @@ def test_a_choice_names_its_words() -> None:
         kind.parse("d")
 
 
+def test_a_number_that_is_too_large_is_told_the_largest() -> None:
+    with pytest.raises(BadValue, match="wanted an integer of at most 2147483647, in t"):
+        Integer(unit="tokens").parse("3000000000")
+    with pytest.raises(BadValue, match="wanted an integer of at most 4294967295$"):
+        Integer(low=-1, high=2**32 - 1).check(2**32)
+    with pytest.raises(BadValue, match="wanted an integer of at least -1$"):
+        Integer(low=-1, high=2**32 - 1).check(-2)
+    with pytest.raises(BadValue, match="wanted an integer from 1 to 9$"):
+        Integer(low=1, high=9).check(10)
+
+
+def test_a_choice_that_takes_numbers_says_which() -> None:
+    with pytest.raises(BadValue, match="or `debug`, or an integer of at least 0$"):
+        LEVEL.parse("loud")
+
+
 def test_lists_split_at_commas_and_drop_blank_items() -> None:
     assert TextList().parse("a, b,,c ") == ("a", "b", "c")
     assert TextList().check(["x,y", " z "]) == ("x,y", "z")
     assert TextList(unique=True).parse("b,a,b") == ("a", "b")
-    with pytest.raises(BadValue):
-        TextList(at_least=1).parse(" , ")
     with pytest.raises(BadValue, match="the integer `1` in the array"):
         TextList().check([1])
+
+
+def test_what_is_wanted_of_a_list_says_how_many_once() -> None:
+    with pytest.raises(BadValue) as caught:
+        TextList(at_least=1).parse(" , ")
+    assert caught.value.found == "an empty list"
+    wanted = "texts, separated by commas or in a TOML array"
+    assert caught.value.wanted == f"1 or more {wanted}"
+    assert TextList().wanted == wanted
 
 
 def test_what_was_found_is_shown_on_one_short_line() -> None:

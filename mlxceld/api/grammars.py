@@ -7,15 +7,11 @@ and a mistake in there is a 400 that says where, before anything is sent.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 from mlxceld.api.errors import bad_field, invalid
 from mlxceld.api.readers import Limits, json_object, text
 from mlxceld.engine.messages import GrammarSpec
-from mlxceld.kinds import BadValue, JsonObject
-from mlxceld.problems import Problem, Refused
-from mlxceld.settings import Settings
 
 _FIELDS = ("json_schema", "grammar", "regex")
 FORMATS = ("text", "json_object", "json_schema")
@@ -79,36 +75,6 @@ def with_default(body: dict[str, Any], default: dict[str, Any]) -> dict[str, Any
     if any(body.get(name) is not None for name in (*_FIELDS, "response_format")):
         return body
     return {**body, **default}
-
-
-def default_constraint(settings: Settings) -> dict[str, Any]:
-    """The constraint of the options, as a field of a body; empty for none.
-
-    Reads the files. Raises Refused.
-    """
-    sampling = settings.sampling
-    grammar, schema = sampling.grammar, sampling.json_schema
-    if sampling.grammar_file:
-        grammar = _file_text(sampling.grammar_file, "the grammar")
-    where = sampling.json_schema_file
-    if where:
-        schema = _file_text(where, "the JSON schema")
-        try:
-            JsonObject().parse(schema)
-        except BadValue:
-            raise Refused([Problem("found no JSON object", where)]) from None
-    if grammar:
-        return {"grammar": grammar}
-    return {"json_schema": json.loads(schema)} if schema else {}
-
-
-def _file_text(name: str, what: str) -> str:
-    try:
-        return Path(name).read_text(encoding="utf-8")
-    except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or "not UTF-8 text"
-        problem = Problem(f"cannot read {what}: {reason}", where=name)
-        raise Refused([problem]) from None
 
 
 def constrains(body: dict[str, Any]) -> bool:

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from mlxceld.api.errors import ApiError, unavailable
-from mlxceld.api.grammars import default_constraint
 from mlxceld.api.metrics import Metrics
 from mlxceld.api.readers import Limits
 from mlxceld.api.shapes import default_settings
 from mlxceld.api.watching import Watching
 from mlxceld.chat.named import named
 from mlxceld.chat.template import CHATML, ChatTemplate, TemplateBroken
+from mlxceld.constraints import default_constraint
 from mlxceld.engine.client import EngineClient
 from mlxceld.engine.messages import Ready
 from mlxceld.problems import Problem, Refused

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mlxceld.api.grammars import default_constraint, with_default
+from mlxceld.api.grammars import with_default
 from mlxceld.plan import Wish
-from mlxceld.problems import Refused
 from mlxceld.settings import (
     EngineSettings,
     ModelSettings,
@@ -241,47 +239,6 @@ def test_a_default_grammar_is_for_requests_that_say_nothing_of_it() -> None:
         assert with_default(said, default) == said
     assert with_default({"grammar": None}, default) == default
     assert with_default({"prompt": "a"}, {}) == {"prompt": "a"}
-
-
-def constraint(**more: Any) -> dict[str, Any]:
-    return default_constraint(Settings(sampling=SamplingSettings(**more)))
-
-
-def test_grammars_and_schemas_come_from_flags_and_files(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    assert constraint() == {}
-    assert constraint(grammar="root ::= x") == {"grammar": "root ::= x"}
-    assert constraint(json_schema='{"type": "object"}') == {
-        "json_schema": {"type": "object"}
-    }
-    assert constraint(json_schema="{}") == {"json_schema": {}}
-    file.write_text('root ::= "é"', encoding="utf-8")
-    assert constraint(grammar_file=str(file)) == {"grammar": 'root ::= "é"'}
-    file.write_text('{"minimum": 1}')
-    assert constraint(json_schema_file=str(file)) == {"json_schema": {"minimum": 1}}
-
-
-@pytest.mark.parametrize(
-    ("option", "text", "what"),
-    [
-        ("grammar_file", None, "cannot read the grammar: No such file or directory"),
-        ("json_schema_file", None, "cannot read the JSON schema: No such file"),
-        ("grammar_file", b"\xff", "cannot read the grammar: not UTF-8 text"),
-        ("json_schema_file", b"[1]", "found no JSON object"),
-        ("json_schema_file", b"{", "found no JSON object"),
-    ],
-)
-def test_a_file_that_cannot_be_used_is_refused_at_start(
-    tmp_path: Path, option: str, text: bytes | None, what: str
-) -> None:
-    file = tmp_path / "file"
-    if text is not None:
-        file.write_bytes(text)
-    with pytest.raises(Refused) as caught:
-        constraint(**{option: str(file)})
-    [problem] = caught.value.problems
-    assert problem.where == str(file)
-    assert problem.what.startswith(what)
 
 
 def test_the_engine_gets_the_grammar_of_the_options(
