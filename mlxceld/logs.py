@@ -52,6 +52,7 @@ class Event(StrEnum):
     ENGINE_LOST = "engine_lost", "The engine crashed or hung; running requests failed"
     ENGINE_FAULT = "engine_fault", "A fault in the engine that ended single requests"
     SLEEPING = "sleeping", "The idle engine was ended and its memory is free"
+    FULL = "full", "Connections were closed: too many files were open; once a minute"
     REQUEST = "request", "One HTTP request is over: what it was and how it went"
     REQUEST_FAILED = "request_failed", "A fault of the front; the request got a 500"
     RELOAD = "reload", "What a reload found, changed, refused or left for a restart"

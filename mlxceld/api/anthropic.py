@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 from mlxceld.api import shapes
+from mlxceld.api.answer import Answer
 from mlxceld.api.chat import chat_job, read_chat
 from mlxceld.api.errors import ApiError, invalid
-from mlxceld.api.flow import Answer, Flow
+from mlxceld.api.flow import Flow
 from mlxceld.api.http import Exchange
 from mlxceld.api.speech import Block, Change, Speech
 from mlxceld.api.sse import HOLE, EventStream, Mould, event

@@ -151,6 +151,8 @@ def _handler(found: Mapping[str, Handler], live: Live, route: str) -> ASGIApp:
         except Exception as error:
             _report(route, error)
             await _fail(exchange, internal())
+        finally:
+            exchange.release()
 
     return handle
 

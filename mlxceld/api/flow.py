@@ -13,11 +13,12 @@ import math
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Any
 
+from mlxceld.api.answer import Answer, most_held, too_many
 from mlxceld.api.errors import (
     ClientGone,
     from_engine,
@@ -52,66 +53,6 @@ class Job:
     """Texts of special tokens that the answers show."""
     budget: m.ThinkingBudget | None = None
     """What bounds the reasoning of each answer."""
-
-
-@dataclass(slots=True)
-class Answer:
-    """The answer to one prompt as it comes in."""
-
-    index: int
-    text: list[str] = field(default_factory=list)
-    tokens: list[int] = field(default_factory=list)
-    probabilities: list[m.TokenProbability] = field(default_factory=list)
-    n_prompt: int = 0
-    n_cached: int = 0
-    n_decoded: int = 0
-    n_read: int = 0
-    """Prompt tokens read, cached ones included."""
-    started: float = 0.0
-    first_token: float = 0.0
-    now: float = 0.0
-    """Times of the monotonic clock, in seconds, for timings half-way."""
-    done: m.Done | None = None
-
-    @property
-    def content(self) -> str:
-        return "".join(self.text)
-
-    def finished(self) -> m.Done:
-        assert self.done is not None
-        return self.done
-
-    def take(self, event: Event, now: float) -> None:
-        """Account for an event. Raises ApiError when it is a failure."""
-        self.now = now
-        match event:
-            case m.Delta() | m.Done():
-                self.first_token = self.first_token or now
-                self.n_decoded = event.n_decoded
-                self.text.append(event.text)
-                self.tokens.extend(event.tokens)
-                self.probabilities.extend(event.probabilities)
-                if isinstance(event, m.Done):
-                    self.done = event
-                    self.n_prompt, self.n_cached = event.n_prompt, event.n_cached
-            case m.Failed():
-                raise from_engine(event)
-            case m.Started():
-                # A request that was put back starts again, with its answer so far as
-                # part of what is read: the first start is the one that counts.
-                if not self.started:
-                    self.started = now
-                    self.n_prompt, self.n_cached = event.n_prompt, event.n_cached
-            case m.Progress():
-                self.n_read, self.n_cached = event.processed, event.cached
-
-    @property
-    def prompt_ms(self) -> float:
-        return ((self.first_token or self.now) - self.started) * 1e3
-
-    @property
-    def predicted_ms(self) -> float:
-        return (self.now - self.first_token) * 1e3 if self.first_token else 0.0
 
 
 async def resolve_bias(
@@ -176,10 +117,16 @@ class Flow:
         """When the waiting began, a time of the loop's clock."""
         self._alarm: asyncio.TimerHandle | None = None
         self._patience = job.ask.sse_ping_interval
-        self.answers = [Answer(index) for index in range(len(job.prompts))]
+        self.answers = [
+            Answer(index, told=job.ask.stream) for index in range(len(job.prompts))
+        ]
         self._running = len(self.answers)
         self._whole = False
         """Whether answers are wanted whole."""
+        self._held = 0
+        """Tokens with probabilities that have come and are not told yet."""
+        self.most_held = most_held(job.ask.n_probs, state.limits().n_vocab)
+        """How many tokens may wait so."""
 
     def __enter__(self) -> Flow:
         """Send every prompt to the engine. Raises ApiError when it takes none."""
@@ -268,6 +215,8 @@ class Flow:
             raise item
         answer, event, now = item
         answer.take(event, now)
+        if isinstance(event, m.Delta | m.Done) and not self._whole:
+            self._held -= len(event.probabilities)
         if isinstance(event, m.Done):
             self._running -= 1
             self._exchange.record.finish_reason = finish_reason(event)
@@ -319,8 +268,11 @@ class Flow:
             now = time.monotonic()
             watcher.take(event, now)
             ended = False
+            if isinstance(event, m.Delta | m.Done):
+                self._held += len(event.probabilities)
+            full = self._held > self.most_held
             match event:
-                case m.Delta() if self._whole and not self._inbox:
+                case m.Delta() if self._whole and not (full or self._inbox):
                     # Nobody has to wake up for a token where the whole is wanted.
                     answer.take(event, now)
                     return
@@ -330,10 +282,10 @@ class Flow:
                     ended = True
                     self._state.running.remove(generation.id)
             self._tell((answer, event, now))
-            if len(self._inbox) > MAX_UNREAD and not ended:
+            if (full or len(self._inbox) > MAX_UNREAD) and not ended:
                 generation.cancel()
                 self._state.running.remove(generation.id)
-                self._tell(too_slow())
+                self._tell(too_many(whole=True) if self._whole else too_slow())
         except Exception as error:
             generation.cancel()
             self._tell(error)

@@ -19,7 +19,7 @@ import msgspec
 from litestar.types import Receive, Scope, Send
 
 from mlxceld.api import record
-from mlxceld.api.errors import ApiError, ClientGone, bad_field, invalid
+from mlxceld.api.errors import ApiError, ClientGone, bad_field, invalid, unavailable
 
 MAX_BODY = 64 * 1024 * 1024
 """Bytes of the largest request body: far above any context, far below the memory."""
@@ -34,6 +34,10 @@ enough for everything that walks through them."""
 LARGE_BODY = 256 * 1024
 """Bytes; to read a larger body and what is in it can take seconds."""
 
+MOST_BODIES = 512 * 1024 * 1024
+"""Bytes of bodies that are held for all requests together. What is made of them takes
+about as much again, twice; large ones that come then have to wait outside."""
+
 JSON_TYPE = "application/json; charset=utf-8"
 
 Read = TypeVar("Read")
@@ -43,6 +47,9 @@ Headers = Iterable[tuple[str, str]]
 
 class Exchange:
     """A request and the way to answer it."""
+
+    bodies = 0
+    """Bytes of all requests that are being worked on."""
 
     def __init__(
         self, scope: Scope, receive: Receive, send: Send, max_body: int = MAX_BODY
@@ -54,6 +61,8 @@ class Exchange:
         self.record = record.of(scope)  # type: ignore[arg-type]
         self._query: bytes = scope.get("query_string", b"")
         self._max_body = max_body
+        self._holds = 0
+        """Bytes of the body that have come."""
         self.headers = scope["headers"]
         """Pairs of bytes, names in lower case."""
         self._receive = receive
@@ -73,9 +82,11 @@ class Exchange:
         return dict(parse_qsl(self._query.decode("latin-1"), keep_blank_values=True))
 
     async def body(self) -> bytes:
-        """The whole body. Raises ApiError when too large, ClientGone on a hang-up."""
+        """The whole body. Raises ApiError when too large, ClientGone on a hang-up.
+
+        It counts as held until `release`.
+        """
         chunks: list[bytes] = []
-        n = 0
         length = dict(self.headers).get(b"content-length", b"")
         if length.isdigit() and int(length[:20]) > self._max_body:
             raise self._too_large()
@@ -84,12 +95,22 @@ class Exchange:
             if message["type"] == "http.disconnect":
                 raise ClientGone
             chunk: bytes = message.get("body", b"")  # type: ignore[assignment]
-            n += len(chunk)
-            if n > self._max_body:
+            self._holds += len(chunk)
+            Exchange.bodies += len(chunk)
+            if self._holds > self._max_body:
                 raise self._too_large()
+            # One that is as large as it may be always has room.
+            most = max(MOST_BODIES, 2 * self._max_body)
+            if self._holds > LARGE_BODY and Exchange.bodies > most:
+                raise unavailable("too many large requests at once", retry_after=1)
             chunks.append(chunk)
             if not message.get("more_body", False):
                 return b"".join(chunks)
+
+    def release(self) -> None:
+        """The request is over, and its body needed no more. May be called twice."""
+        Exchange.bodies -= self._holds
+        self._holds = 0
 
     def _too_large(self) -> ApiError:
         return ApiError(

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from mlxceld.api import shapes
+from mlxceld.api.answer import Answer
 from mlxceld.api.flow import (
-    Answer,
     Flow,
     Job,
     make_job,

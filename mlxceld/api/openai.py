@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from mlxceld.api import native, shapes
+from mlxceld.api.answer import Answer, too_many
 from mlxceld.api.chat import ChatPrompt, chat_job, read_chat
 from mlxceld.api.flow import (
-    Answer,
     Flow,
     Job,
     make_job,
@@ -263,13 +263,17 @@ def _logprobs(job: Job, tokens: Sequence[m.TokenProbability]) -> dict[str, Any]:
 class _Chunks:
     """The chunks of one stream, as they are sent."""
 
-    def __init__(self, stream: EventStream, job: Job, dialect: _Dialect) -> None:
+    def __init__(
+        self, stream: EventStream, job: Job, dialect: _Dialect, most_untold: int
+    ) -> None:
+        """`most_untold` are tokens whose probabilities may wait for their text."""
         self._stream = stream
         self._job = job
         self._dialect = dialect
         self._opened: set[int] = set()
         self._untold: dict[int, list[m.TokenProbability]] = {}
         """Probabilities of tokens whose text has not gone out yet, by answer."""
+        self._most_untold = most_untold
         self._moulds: dict[tuple[int, type[Piece]], Mould] = {}
         """Of the texts of each answer, by what kind of text it is."""
 
@@ -290,7 +294,10 @@ class _Chunks:
             if chunk is not None:
                 await self._stream.send(chunk)
         if happened.probabilities:
-            self._untold.setdefault(index, []).extend(happened.probabilities)
+            untold = self._untold.setdefault(index, [])
+            untold.extend(happened.probabilities)
+            if len(untold) > self._most_untold:
+                raise too_many(whole=False)
         pieces = self._dialect.pieces(answer, happened)
         if self._job.ask.timings_per_token or index in self._untold:
             await self._add_with_more(answer, pieces)
@@ -334,7 +341,7 @@ class _Chunks:
 async def _stream(exchange: Exchange, flow: Flow, job: Job, dialect: _Dialect) -> None:
     """Chunks as they come: an opening, texts, an ending for each answer, `[DONE]`."""
     stream = EventStream(exchange)
-    chunks = _Chunks(stream, job, dialect)
+    chunks = _Chunks(stream, job, dialect, flow.most_held)
     while not flow.finished:
         answer, happened = await flow.heard(stream)
         match happened:

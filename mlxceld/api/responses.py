@@ -11,10 +11,11 @@ import time
 from typing import Any
 
 from mlxceld.api import shapes
+from mlxceld.api.answer import Answer
 from mlxceld.api.chat import chat_job, read_chat
 from mlxceld.api.errors import invalid, not_supported
 from mlxceld.api.fields import Ask
-from mlxceld.api.flow import Answer, Flow, mid_timings, progress
+from mlxceld.api.flow import Flow, mid_timings, progress
 from mlxceld.api.http import Exchange
 from mlxceld.api.speech import Block, Change, Speech
 from mlxceld.api.sse import HOLE, EventStream, Mould, event

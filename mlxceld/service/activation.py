@@ -16,6 +16,7 @@ from mlxceld import logs
 from mlxceld.hosts import open_to_all
 from mlxceld.logs import Event
 from mlxceld.problems import Problem, Refused
+from mlxceld.service.doors import Door
 from mlxceld.service.sockets import Listener
 from mlxceld.settings import ServerSettings
 
@@ -89,7 +90,7 @@ def tell(server: ServerSettings, listeners: Sequence[Listener]) -> None:
 def _adopt(one: Given, scheme: str) -> Listener:
     try:
         os.set_inheritable(one.fd, False)
-        sock = socket.socket(fileno=one.fd)
+        sock = Door(fileno=one.fd)
     except OSError as error:
         raise _unusable(one, error.strerror or "it is no socket") from None
     if sock.type != socket.SOCK_STREAM or not _listens(sock):

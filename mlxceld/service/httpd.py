@@ -6,7 +6,9 @@ before that.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import socket
 import ssl
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +16,11 @@ from typing import Any
 import uvicorn
 
 from mlxceld.api.http import MAX_HEADER
-from mlxceld.service.connections import connections
+from mlxceld.service.connections import Connection, connections
+from mlxceld.service.doors import Door
+
+_QUIET = 2.0
+"""Seconds that connections get to close once no request runs any more."""
 
 
 class Server(uvicorn.Server):
@@ -23,6 +29,38 @@ class Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept connections."""
+        for sock in sockets or ():
+            if isinstance(sock, Door):
+                sock.make_room = self._make_room
+        await super().startup(sockets)
+
+    def _make_room(self) -> None:
+        """End a connection that waits for its client to ask for something."""
+        idle = (one for one in self._connections() if one.idle)
+        if (one := next(idle, None)) is not None:
+            one.transport.abort()
+
+    async def end(self, serving: asyncio.Task[None]) -> None:
+        """Stop serving, which is what `serving` does.
+
+        Connections that are left then are cut: of clients that do not take the end of
+        their answer, or do not send that of their request.
+        """
+        self.should_exit = True
+        await asyncio.wait({serving}, timeout=_QUIET)
+        for one in tuple(self._connections()):
+            one.transport.abort()
+        await asyncio.wait({serving}, timeout=_QUIET)
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+
+    def _connections(self) -> Iterator[Connection]:
+        for one in self.server_state.connections:
+            assert isinstance(one, Connection)
+            yield one
 
 
 def http_server(app: Any, timeout: float, tls: ssl.SSLContext | None) -> Server:

@@ -29,7 +29,7 @@ from mlxceld.engine.client import EngineClient
 from mlxceld.exits import Exit
 from mlxceld.logs import Event
 from mlxceld.problems import Refused
-from mlxceld.service import activation, inherited, starting, startup
+from mlxceld.service import activation, doors, helpers, inherited, starting, startup
 from mlxceld.service.inherited import Inherited
 from mlxceld.service.manager import Manager
 from mlxceld.service.progress import Progress
@@ -43,15 +43,11 @@ if TYPE_CHECKING:
 
 _log = logs.get("mlxceld.service")
 
-_QUIET = 2.0
-"""Seconds that connections get to close once no request runs any more."""
-
 _STEP = 0.05
 """Seconds between two looks at a drain."""
 
 _END = 5.0
 """Seconds that the end of the daemon may take once the drain is over."""
-
 
 _SERVER = ("mlxceld.service.httpd", "mlxceld.api.app", "mlxceld.service.reload")
 """What takes most of a second to import, and is not needed before the engine starts."""
@@ -66,6 +62,7 @@ def run(resolved: config.Resolved) -> int:
     settings = resolved.settings
     # What it asks for has just been done; until `serve` answers it, it would end us.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    doors.widen()
     try:
         logs.set_up(
             settings.logging.level, settings.logging.format, settings.logging.file
@@ -102,6 +99,7 @@ async def serve(
     process inherited, `read` reads the configuration again; without them both are those
     of this process. Must run on the main thread, where signals arrive.
     """
+    asyncio.get_running_loop().set_default_executor(helpers.Helpers())
     try:
         given = given or inherited.take(os.environ)
         tls = tls_context(settings.server)
@@ -244,13 +242,12 @@ class Daemon:
                 # A model that cannot be loaded ends both, in no fixed order.
                 await asyncio.wait({loading}, timeout=_STEP)
             if loading.done() and not stopping.done():
-                try:
-                    ready = loading.result()
-                except LoadError as error:
+                if isinstance(error := loading.exception(), LoadError):
                     return startup.load_failed(error)
-                while not (self._server.started or serving.done()):
+                while not (self._serves() or any(end.done() for end in ends)):
                     await asyncio.sleep(_STEP)
-                self._announce(ready)
+                if self._serves():
+                    self._announce()
                 await asyncio.wait(ends, return_when=first)
             if stopping.done():
                 return Exit.OK
@@ -266,7 +263,14 @@ class Daemon:
                 task.cancel()
             await asyncio.gather(stopping, loading, lost, return_exceptions=True)
 
-    def _announce(self, ready: messages.Ready) -> None:
+    def _serves(self) -> bool:
+        """Whether requests come in and are answered: it may have crashed by now."""
+        state = self._client.state
+        return self._server.started and (state == "ready" or self._client.asleep)
+
+    def _announce(self) -> None:
+        ready = self._client.ready
+        assert ready is not None
         self._said = startup.tell_plan(ready.plan, self._said)
         if not ready.model.batched:
             _log.warning(
@@ -284,12 +288,12 @@ class Daemon:
             )
         self._manager.serves()
         self._tell_times(ready)
+        self._engine_changed()  # It may sleep by now, which is told after this.
 
     def _tell_times(self, ready: messages.Ready) -> None:
         """Log how long the start took, and keep it for /metrics."""
-        seconds = self._stopwatch.ends(ready.seconds)
-        self.gate.live.state.metrics.start = seconds
-        starting.tell(seconds)
+        self.gate.live.state.metrics.start = took = self._stopwatch.ends(ready.seconds)
+        starting.tell(took)
 
     def _engine_changed(self) -> None:
         """Log what the engine does: phases of loading, a crash, sleep, the way back."""
@@ -337,8 +341,7 @@ class Daemon:
     async def _drain(self, serving: asyncio.Task[None]) -> None:
         """Let running requests finish, then end those that would not."""
         patience = self._close()
-        running = self.gate.inside
-        if running:
+        if running := self.gate.inside:
             _log.info(
                 Event.DRAINING,
                 message=f"waiting up to {patience:g} seconds for {_requests(running)} "
@@ -359,10 +362,7 @@ class Daemon:
         # An engine that never started has nothing to stop, and says so again.
         reason = f"it waited {patience:g} seconds for this request to end"
         await asyncio.gather(self._client.stop(reason), return_exceptions=True)
-        self._server.should_exit = True
-        await asyncio.wait({serving}, timeout=_QUIET)
-        serving.cancel()
-        await asyncio.gather(serving, return_exceptions=True)
+        await self._server.end(serving)
 
     def _close(self) -> float:
         """Take no more requests; returns how long those inside may take."""

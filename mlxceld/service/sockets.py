@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlxceld.problems import Problem, Refused
+from mlxceld.service.doors import Door
 
 _BACKLOG = 512
 """Connections that the system keeps for us while the loop is busy."""
@@ -117,7 +118,7 @@ def _listen_host(
         try:
             # With the protocol named, asyncio turns Nagle's algorithm off on what it
             # accepts; otherwise every reply on a kept connection waits 40 ms.
-            sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+            sock = Door(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(v6_only))
@@ -169,7 +170,7 @@ def _problem(error: OSError, host: str, port: int) -> Problem:
 
 def _listen_file(path: Path, mode: str | None) -> Listener:
     _remove_stale(path)
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock = Door(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.bind(os.fspath(path))
         if mode is not None:

@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
+from mlxceld.api.http import Exchange
 from mlxceld.plan import Wish
 from mlxceld.settings import Settings
 from tests import fake
@@ -102,6 +103,32 @@ def test_a_body_without_a_length_is_cut_at_the_limit(strict: Served) -> None:
     chunks = (b" " * 100 for _ in range(20))
     reply = strict.http.post("/completion", content=chunks)
     assert reply.status_code == 413
+
+
+def test_large_bodies_are_held_up_to_a_sum_and_small_ones_always(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mlxceld.api.http.MOST_BODIES", 1_000_000)
+    large = {"prompt": "hi", "n_predict": 1, "unknown": "x" * 600_000}
+    settings = with_server(max_body_size=650_000)
+    with serve(settings=settings) as served, connected(served) as sock:
+        head = (
+            b"POST /completion HTTP/1.1\r\n" + HOST + b"Content-Length: 650000\r\n\r\n"
+        )
+        sock.sendall(head + b" " * 600_000)
+        served.until(lambda: Exchange.bodies == 600_000)
+        with connected(served) as other:
+            other.sendall(head + b" " * 600_000)
+            served.until(lambda: Exchange.bodies == 1_200_000)
+            reply = served.post("/completion", large)
+        assert (reply.status_code, reply.headers["retry-after"]) == (503, "1")
+        assert reply.json()["error"]["message"] == "too many large requests at once"
+        small = {"prompt": "hi", "n_predict": 1}
+        assert served.post("/completion", small).status_code == 200
+        sock.close()
+        served.until(lambda: Exchange.bodies == 0)
+        assert served.post("/completion", large).status_code == 200
+        served.until(lambda: Exchange.bodies == 0)
 
 
 @pytest.mark.parametrize("n", [100_000, 1_000_000])

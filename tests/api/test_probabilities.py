@@ -11,7 +11,10 @@ from typing import Any
 import openai
 import pytest
 
-from tests.api.serving import Served
+from mlxceld.api.answer import Answer
+from mlxceld.engine import messages as m
+from tests import fake
+from tests.api.serving import Served, serve
 
 CHAT = "/v1/chat/completions"
 FOX = [{"role": "user", "content": "fox"}]
@@ -195,3 +198,61 @@ def test_openais_client_reads_logprobs(served: Served) -> None:
         if chunk.choices[0].logprobs and chunk.choices[0].logprobs.content:
             told += "".join(e.token for e in chunk.choices[0].logprobs.content)
     assert told == "".join(PIECES)
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six candidates may be held: with two for each token, three tokens."""
+    monkeypatch.setattr("mlxceld.api.answer.MOST_CANDIDATES", 6)
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("path", ["/completion", "/v1/completions", CHAT])
+def test_a_whole_answer_holds_only_so_many(served: Served, path: str) -> None:
+    asked = {"prompt": "fox", "messages": FOX, "n_probs": 1, "logprobs": 1}
+    if path == CHAT:
+        asked |= {"logprobs": True, "top_logprobs": 1}
+    assert served.post(path, {**asked, "n_predict": 3}).status_code == 200
+    reply = served.post(path, {**asked, "n_predict": 5})
+    assert reply.status_code == 400
+    assert reply.json()["error"]["message"] == (
+        "more than 6 probabilities would have to be held at once: "
+        "ask for fewer with `n_probs`, or for a stream"
+    )
+    served.until(served.idle)
+
+
+@pytest.mark.usefixtures("few")
+def test_several_answers_share_what_may_be_held(served: Served) -> None:
+    asked = {"messages": FOX, "logprobs": True, "top_logprobs": 1, "max_tokens": 4}
+    assert served.post(CHAT, asked).status_code == 200
+    assert served.post(CHAT, {**asked, "n": 2}).status_code == 400
+
+
+def test_a_stream_tells_more_than_may_be_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mlxceld.api.answer.MOST_CANDIDATES", 50)
+    asked = {"messages": FOX, "logprobs": True, "top_logprobs": 1, "max_tokens": 20}
+    with serve(fake.Script(step_seconds=0.02)) as served:
+        events = served.events(CHAT, {**asked, "n": 2})
+    found = [
+        entry
+        for event in events[:-1]
+        for choice in event["choices"]
+        for entry in (choice.get("logprobs") or {"content": []})["content"]
+    ]
+    # Forty tokens, and twenty-five may wait.
+    assert texts(found) == ["x "] * 40
+
+
+def test_one_token_may_have_the_whole_vocabulary(served: Served) -> None:
+    """A million and one candidates, of which the toy engine tells one."""
+    asked = {"prompt": "fox", "n_predict": 1, "n_probs": 2**31 - 1}
+    assert served.post("/completion", asked).status_code == 200
+
+
+def test_what_a_stream_has_told_is_not_kept() -> None:
+    told, whole = Answer(0, told=True), Answer(1)
+    entry = m.TokenProbability(5, b"x", 0.0, [])
+    for answer in (told, whole):
+        answer.take(m.Delta(1, "x", [5], 1, probabilities=[entry]), now=1.0)
+    assert (told.probabilities, whole.probabilities) == ([], [entry])

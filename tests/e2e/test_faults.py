@@ -172,7 +172,7 @@ def test_too_many_crashes_end_the_daemon_with_70_and_one_clear_line() -> None:
 
 
 def test_an_idle_daemon_gives_its_memory_back_until_it_is_asked() -> None:
-    engine = {**ENGINE, "sleep_idle_seconds": 1}
+    engine = {**ENGINE, "sleep_idle_seconds": 2}
     with scripted(engine=engine, script={"answers": {"hi": ["you"]}}) as one:
         pid = engine_of(one)
         assert one.wait_for("sleeping")

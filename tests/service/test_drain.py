@@ -132,3 +132,18 @@ def test_a_prompt_that_takes_long_to_read_does_not_hold_up_the_end() -> None:
         assert "shutting down" in asked.result(PATIENCE).text
         assert one.ended() == 0
         assert time.monotonic() - began < 9
+
+
+def test_a_request_that_never_comes_whole_is_cut_without_a_fault_in_the_log() -> None:
+    with daemon(server={"drain_timeout": 0.2}) as one:
+        url = httpx.URL(one.ready())
+        with socket.create_connection((url.host, url.port or 80), 10) as sock:
+            sock.sendall(
+                b"POST /completion HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+                b"Content-Length: 100\r\n\r\n{"
+            )
+            httpx.get(url.join("/health"))
+            one.process.send_signal(signal.SIGTERM)
+            assert one.ended() == 0
+    assert [e["running"] for e in one.events if e["event"] == "drain_cut"] == [1]
+    assert [e for e in one.events if e["level"] == "error"] == []

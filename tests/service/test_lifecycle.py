@@ -133,6 +133,48 @@ def test_an_engine_that_crashes_ends_its_requests_and_comes_back() -> None:
         assert answer.status_code == 200
 
 
+CRASHES_ONCE = """
+import os, sys
+from mlxceld.engine import main
+from tests import fake
+
+def crash(*_):
+    open(flag, "w").close()
+    os._exit(7)
+
+flag, fd = sys.argv[1], sys.argv[3]
+if not os.path.exists(flag):
+    main._loop = crash
+sys.argv = ["fake", "{}", "--fd", fd]
+fake.main()
+"""
+"""An engine that ends in the moment after it said that it is ready, the first time."""
+
+
+def test_an_engine_that_crashes_before_it_is_announced_is_announced_when_it_is_back(
+    tmp_path: Path,
+) -> None:
+    command = [sys.executable, "-c", CRASHES_ONCE, str(tmp_path / "flag")]
+    with daemon(command=command) as one:
+        url = one.ready()
+        assert [e["event"] for e in one.events].count("engine_lost") == 1
+        body = {"prompt": "fine", "n_predict": 5}
+        answer = httpx.post(f"{url}/completion", json=body, timeout=PATIENCE)
+        assert answer.status_code == 200
+
+
+def test_an_engine_that_sleeps_before_it_is_announced_is_said_to() -> None:
+    """The front takes longer to be up than the engine is idle."""
+    with daemon(engine={"sleep_idle_seconds": 0.01}) as one:
+        url = one.ready()
+        one.wait_for("sleeping")
+        body = {"prompt": "fine", "n_predict": 5}
+        answer = httpx.post(f"{url}/completion", json=body, timeout=PATIENCE)
+        assert answer.status_code == 200
+        one.wait_for("loaded")
+        one.wait_for("sleeping")
+
+
 def test_hanging_up_does_not_end_the_daemon() -> None:
     with daemon() as one:
         url = one.ready()

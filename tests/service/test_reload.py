@@ -317,3 +317,27 @@ def write(file: Path, text: str) -> None:
     fresh = file.with_suffix(".new")
     fresh.write_text(text)
     os.replace(fresh, file)
+
+
+def test_a_file_that_cannot_be_read_to_its_end_does_not_keep_the_daemon_from_ending(
+    tmp_path: Path,
+) -> None:
+    """A pipe that nobody writes to, as a network disk that does not answer."""
+    file = tmp_path / "mlxcel.toml"
+    file.write_text(f"{HEAD}[server]\nport = 0\n[engine]\nctx_size = 1000\n")
+    with daemon(argv=["--config", str(file)]) as one:
+        url = one.ready()
+        file.unlink()
+        os.mkfifo(file)
+        one.process.send_signal(signal.SIGHUP)
+        # It is being read once somebody may write without waiting for a reader.
+        while True:
+            try:
+                writer = os.open(file, os.O_WRONLY | os.O_NONBLOCK)
+                break
+            except OSError:
+                time.sleep(0.01)
+        assert httpx.get(f"{url}/health").status_code == 200
+        one.process.send_signal(signal.SIGTERM)
+        assert one.ended() == 0
+        os.close(writer)

@@ -160,7 +160,7 @@ def test_keys_and_prompts_turn_up_nowhere(tmp_path: Path) -> None:
     }
     argv = ["-hf", "some/model", "-c", "2000", "--port", "0", "--metrics"]
     argv += ["--api-key-file", str(file), "--log-level", "debug"]
-    script = {"step_seconds": 0.02, "load_seconds": 1.0}
+    script = {"step_seconds": 0.02, "load_seconds": 3.0}
     with daemon(environ=environ, argv=argv, script=script) as one:
         url = one.wait_for("bound")["url"]
         shown = []
