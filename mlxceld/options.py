@@ -523,8 +523,8 @@ OPTIONS: tuple[Option, ...] = (
         "decode step and one chunk of a prompt; the chunk gets what the step leaves of "
         "this time, by how fast the last ones were read. A smaller number makes "
         "answers flow more evenly and prompts take longer. A chunk never has fewer "
-        "than 16 tokens, on Metal 64, on CUDA 128, however short the time. 0 sets no "
-        "bound: chunks always have the size of `--batch-size`.",
+        "than 64 tokens, on CUDA 256, however short the time. 0 sets no bound: chunks "
+        "always have the size of `--batch-size`.",
         default_text="0.25 on the CPU, 0.1 on a GPU",
         reload="live",
     ),
@@ -1388,8 +1388,8 @@ OPTIONS: tuple[Option, ...] = (
         env_name="LOG_LEVEL",
         kind=Choice(
             (
-                ("debug", "also one line for each HTTP request"),
-                ("info", "starts, stops, and what the engine is doing"),
+                ("debug", "also a line for each request that only asks for state"),
+                ("info", "starts, stops, what the engine is doing, and requests"),
                 ("warning", "what somebody should look at"),
                 ("error", "only failures"),
             ),

@@ -189,6 +189,20 @@ VARIABLES: tuple[tuple[str, str], ...] = (
         "journal reads.",
     ),
     ("HF_HOME", "Where the Hugging Face cache is."),
+    (
+        "CACHE_DIRECTORY",
+        "Folders, separated by colons, for what a service may lose; systemd sets it. "
+        "`kernels` in the first one keeps what MLX compiles on CUDA.",
+    ),
+    (
+        "XDG_CACHE_HOME",
+        "The folder of a user's caches, `~/.cache` by default; without "
+        "`CACHE_DIRECTORY`, `mlxcel/kernels` in it keeps what MLX compiles on CUDA.",
+    ),
+    (
+        "MLX_PTX_CACHE_DIR",
+        "The folder that keeps what MLX compiles on CUDA, in place of those two.",
+    ),
 )
 """Variables that belong to no option."""
 

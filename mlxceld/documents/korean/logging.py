@@ -11,8 +11,8 @@ TEXTS: dict[str, OptionText] = {
         "warning, 3은 info, 4 이상은 debug입니다. 프롬프트와 답변은 절대 기록하지 "
         "않습니다.",
         choices={
-            "debug": "HTTP 요청마다 한 줄도 기록",
-            "info": "시작, 정지, 그리고 엔진이 하는 일",
+            "debug": "상태만 묻는 요청마다 한 줄도 기록",
+            "info": "시작, 정지, 엔진이 하는 일, 그리고 요청",
             "warning": "누군가 살펴봐야 하는 것",
             "error": "실패만",
         },

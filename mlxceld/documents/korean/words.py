@@ -110,6 +110,7 @@ EVENTS: dict[str, str] = {
     "engine_lost": "엔진이 비정상 종료되었거나 멈췄음; 실행 중이던 요청은 실패",
     "engine_fault": "개별 요청을 끝낸 엔진의 오류",
     "sleeping": "유휴 상태의 엔진을 끝내고 메모리를 반환했음",
+    "full": "열린 파일이 너무 많아 연결을 닫았음; 1분에 한 번 기록",
     "request": "HTTP 요청 하나가 끝났음: 무엇이었고 어떻게 끝났는지",
     "request_failed": "프런트의 오류; 요청은 500을 받음",
     "reload": "다시 읽기에서 발견, 변경, 거부했거나 재시작으로 미룬 것",
@@ -147,5 +148,14 @@ VARIABLES: dict[str, str] = {
         "표준 오류를 가리키면 로그 줄 앞에 저널이 읽는 우선순위를 붙임."
     ),
     "HF_HOME": "Hugging Face 캐시의 위치.",
+    "CACHE_DIRECTORY": (
+        "서비스가 잃어도 되는 것을 두는 폴더들, 콜론으로 구분; systemd가 설정함. "
+        "CUDA에서 MLX가 컴파일한 것을 첫 폴더의 `kernels`에 둠."
+    ),
+    "XDG_CACHE_HOME": (
+        "사용자 캐시 폴더, 기본값은 `~/.cache`; `CACHE_DIRECTORY`가 없으면 CUDA에서 "
+        "MLX가 컴파일한 것을 그 아래 `mlxcel/kernels`에 둠."
+    ),
+    "MLX_PTX_CACHE_DIR": "그 둘 대신 CUDA에서 MLX가 컴파일한 것을 두는 폴더.",
 }
 """Variables that belong to no option, by name."""
