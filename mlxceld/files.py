@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlxceld.foreign import CACHE_REUSE, IGNORED
-from mlxceld.kinds import BadValue, Boolean, FilePath, found_toml
+from mlxceld.kinds import BadValue, Boolean, FilePath, Integer, Number, found_toml
 from mlxceld.layers import Found, Layer, Origin, Said, bad_value
 from mlxceld.near import did_you_mean
 from mlxceld.options import BY_KEY, OLD_KEYS, OPTIONS, TABLES
@@ -93,9 +93,15 @@ def _syntax_problem(error: tomllib.TOMLDecodeError, text: str, path: Path) -> Pr
             hint = "numbers have no zeros in front"
         elif "overwrite" in message:
             hint = "a key may be given only once"
+        elif re.fullmatch(r"[+-]?\.[0-9]+", value):
+            hint = "numbers have a digit before the point"
         elif "nvalid value" in message and re.match(r"[A-Za-z_~/.]", value):
-            switch = any(isinstance(option.kind, Boolean) for option in known)
-            hint = "write `true` or `false`" if switch else "texts stand in quotes"
+            hint = "texts stand in quotes"
+            kind = known[0].kind if known else None
+            if isinstance(kind, Boolean):
+                hint = "write `true` or `false`"
+            elif isinstance(kind, Integer | Number):
+                hint = f"wanted {kind.wanted}"
     return Problem(what, f"{path}:{line}", hint)
 
 

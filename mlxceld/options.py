@@ -1341,7 +1341,8 @@ OPTIONS: tuple[Option, ...] = (
         category="server",
         short="Bytes of the largest request body",
         long="With an optional unit: `512K`, `64MiB`. A larger request is refused with "
-        "413 as soon as its size is known.",
+        "413 as soon as its size is known. Large bodies of all requests together may "
+        "take twice that, or 512 MiB where that is more; those beyond get 503.",
         reload="live",
     ),
     Option(

@@ -406,6 +406,8 @@ def test_a_broken_file_is_one_line_with_its_place(
         ("mode = llama-compat", "texts stand in quotes"),
         ("mode = llama-compat  # as llama-server", "texts stand in quotes"),
         ("nonsense = ~/models/a", "texts stand in quotes"),
+        ("temperature = .8", "numbers have a digit before the point"),
+        ("port = high", "wanted an integer from 0 to 65535"),
         ("kv_unified = yes", "write `true` or `false`"),
         ("kv_unified = True", "write `true` or `false`"),
         ("parallel =", ""),

@@ -18,10 +18,7 @@ MOST_CANDIDATES = 1 << 19
 
 
 def most_held(n_probs: int, n_vocab: int) -> int:
-    """How many tokens may wait, each with `n_probs` candidates and itself.
-
-    One always may.
-    """
+    """How many tokens may wait, each with `n_probs` candidates and itself; one may."""
     return max(1, MOST_CANDIDATES // (1 + min(n_probs, n_vocab)))
 
 

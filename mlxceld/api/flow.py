@@ -125,8 +125,9 @@ class Flow:
         """Whether answers are wanted whole."""
         self._held = 0
         """Tokens with probabilities that have come and are not told yet."""
-        self.most_held = most_held(job.ask.n_probs, state.limits().n_vocab)
-        """How many tokens may wait so."""
+        most = most_held(job.ask.n_probs, state.limits().n_vocab)
+        self.most_held = max(most, len(job.prompts))
+        """How many tokens may wait so; those of one step come together."""
 
     def __enter__(self) -> Flow:
         """Send every prompt to the engine. Raises ApiError when it takes none."""

@@ -99,7 +99,7 @@ class Exchange:
             Exchange.bodies += len(chunk)
             if self._holds > self._max_body:
                 raise self._too_large()
-            # One that is as large as it may be always has room.
+            # Two that are as large as they may be always have room.
             most = max(MOST_BODIES, 2 * self._max_body)
             if self._holds > LARGE_BODY and Exchange.bodies > most:
                 raise unavailable("too many large requests at once", retry_after=1)

@@ -294,9 +294,8 @@ class _Chunks:
             if chunk is not None:
                 await self._stream.send(chunk)
         if happened.probabilities:
-            untold = self._untold.setdefault(index, [])
-            untold.extend(happened.probabilities)
-            if len(untold) > self._most_untold:
+            self._untold.setdefault(index, []).extend(happened.probabilities)
+            if sum(map(len, self._untold.values())) > self._most_untold:
                 raise too_many(whole=False)
         pieces = self._dialect.pieces(answer, happened)
         if self._job.ask.timings_per_token or index in self._untold:

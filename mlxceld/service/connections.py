@@ -69,6 +69,9 @@ class Connection(H11Protocol):
     patience: float = 0.0
     """Seconds; 0 is for ever."""
 
+    idle_since: float = 0.0
+    """A time of the loop's clock; means nothing while it is not idle."""
+
     _stalled: asyncio.TimerHandle | None = None
     _parts_by: float = 0.0
     """A time of the loop's clock; it counts once the connection is parting."""
@@ -88,6 +91,7 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._out = _Transport(transport, self._close)
         super().connection_made(self._out)  # type: ignore[arg-type]
+        self.idle_since = self.loop.time()
         self._expect_more()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -137,6 +141,7 @@ class Connection(H11Protocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        self.idle_since = self.loop.time()
         # The next request may have come in part, and nothing of it comes any more.
         self._look()
 
@@ -164,7 +169,8 @@ class Connection(H11Protocol):
             timer.cancel()
 
     def _give_up(self) -> None:
-        if self.flow.read_paused and not self.flow.write_paused:
+        held_up = self.flow.read_paused and not self.flow.write_paused
+        if held_up and not self._out.is_closing():
             # It is us who do not read, while a model wakes up for instance.
             self._wait()
             return

@@ -83,26 +83,31 @@ class Door(socket.socket):
             except OSError as error:
                 if error.errno not in _NONE_LEFT:
                     raise
-                self._drop()
+                self._drop(error)
                 continue
             if sock.fileno() < self.most:
                 return sock, address
             sock.close()
             self._refused()
 
-    def _drop(self) -> None:
+    def _drop(self, error: OSError) -> None:
         """End the next connection, though there is no descriptor left to take it.
 
-        It would be there again at once, for ever. Raises BlockingIOError.
+        It would be there again at once, for ever. Raises the error where it cannot be
+        done: the event loop looks again a second later.
         """
         if self._spare < 0:
-            raise BlockingIOError
+            self._keep_spare()
+        if self._spare < 0:
+            raise error
         os.close(self._spare)
         self._spare = -1
         try:
             super().accept()[0].close()
-        except OSError as error:
-            raise BlockingIOError from error
+        except BlockingIOError:
+            raise
+        except OSError:
+            raise error from None
         finally:
             self._keep_spare()
         self._refused()

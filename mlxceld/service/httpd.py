@@ -26,6 +26,8 @@ _QUIET = 2.0
 class Server(uvicorn.Server):
     """uvicorn without signal handlers: it would drop the second of two signals."""
 
+    _made_room = False
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
@@ -38,10 +40,21 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
 
     def _make_room(self) -> None:
-        """End a connection that waits for its client to ask for something."""
-        idle = (one for one in self._connections() if one.idle)
-        if (one := next(idle, None)) is not None:
-            one.transport.abort()
+        """End the connection that has waited longest for its client to ask something.
+
+        At most one in a turn of the event loop, which then sees that it has ended.
+        """
+        if self._made_room:
+            return
+        self._made_room = True
+        asyncio.get_running_loop().call_soon(self._look_again)
+        idle = [one for one in self._connections() if one.idle]
+        left = [one for one in idle if not one.transport.is_closing()]
+        if left:
+            min(left, key=lambda one: one.idle_since).transport.abort()
+
+    def _look_again(self) -> None:
+        self._made_room = False
 
     async def end(self, serving: asyncio.Task[None]) -> None:
         """Stop serving, which is what `serving` does.

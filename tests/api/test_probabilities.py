@@ -244,6 +244,18 @@ def test_a_stream_tells_more_than_may_be_held(monkeypatch: pytest.MonkeyPatch) -
     assert texts(found) == ["x "] * 40
 
 
+def test_each_answer_of_a_stream_may_hold_a_token(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those of a step come together, however little may be held."""
+    monkeypatch.setattr("mlxceld.api.answer.MOST_CANDIDATES", 1)
+    asked = {"messages": FOX, "logprobs": True, "top_logprobs": 1, "max_tokens": 4}
+    with serve(fake.Script(step_seconds=0.2)) as served:
+        events = served.events(CHAT, {**asked, "n": 4})
+    assert events[-1] == "[DONE]"
+    assert not any("error" in event for event in events[:-1])
+
+
 def test_one_token_may_have_the_whole_vocabulary(served: Served) -> None:
     """A million and one candidates, of which the toy engine tells one."""
     asked = {"prompt": "fox", "n_predict": 1, "n_probs": 2**31 - 1}

@@ -8,6 +8,7 @@ the order in which blocks that run at the same time see each other's writes, and
 from __future__ import annotations
 
 import ctypes
+import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -76,9 +77,18 @@ def build(folder: Path, header: str, kernels: Sequence[str]) -> ctypes.CDLL:
     code, library = folder / "kernels.cpp", folder / "kernels.so"
     code.write_text(text)
     options = ["-std=gnu++17", "-O1", "-w", "-fno-strict-aliasing", "-fPIC", "-shared"]
-    command = [have("g++"), *options, "-o", str(library), str(code)]
+    compiler = have("g++")
+    if not _knows_half_precision(compiler) and os.environ.get("CI") != "true":
+        pytest.skip("g++ knows no _Float16: 12 on x86, 13 on ARM")
+    command = [compiler, *options, "-o", str(library), str(code)]
     subprocess.run(command, check=True)
     return ctypes.CDLL(str(library))
+
+
+def _knows_half_precision(compiler: str) -> bool:
+    command = [compiler, "-x", "c++", "-fsyntax-only", "-"]
+    tried = subprocess.run(command, input=b"_Float16 x;", capture_output=True)
+    return tried.returncode == 0
 
 
 class Held:

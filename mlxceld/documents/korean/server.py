@@ -104,7 +104,8 @@ TEXTS: dict[str, OptionText] = {
     "server.max_body_size": OptionText(
         short="가장 큰 요청 본문의 바이트 수",
         long="단위를 붙일 수 있습니다: `512K`, `64MiB`. 더 큰 요청은 크기를 알게 "
-        "되는 즉시 413으로 거부합니다.",
+        "되는 즉시 413으로 거부합니다. 모든 요청의 큰 본문은 합쳐서 그 두 배까지, "
+        "또는 512MiB가 더 크면 512MiB까지 쓸 수 있으며, 넘는 것은 503을 받습니다.",
     ),
     "server.timeout": OptionText(
         short="연결이 끊기기까지 클라이언트가 멈춰 있을 수 있는 시간(초); 0은 끊지 "
