@@ -193,3 +193,51 @@ def test_a_body_in_thousands_of_chunks_is_taken_in_turns_with_others() -> None:
         assert pipe.written.count(b"HTTP/1.1 200") == 2
 
     asyncio.run(test())
+
+
+class Stuck(Pipe):
+    """One whose client takes nothing: closing it waits for ever."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closing = self.aborted = False
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def close(self) -> None:
+        self.closing = True
+
+    def abort(self) -> None:
+        self.closing = self.aborted = True
+
+
+@pytest.mark.parametrize("sent", [10, 70_000])
+def test_whoever_does_not_take_a_refusal_is_cut_however_much_it_sent(
+    sent: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_LINGER", 0.05)
+
+    async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 401, "headers": []})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def test() -> None:
+        config = uvicorn.Config(refuse, lifespan="off", log_config=None)  # type: ignore[arg-type]
+        config.load()
+        kind = connections.connections(0.05)
+        one = kind(config=config, server_state=ServerState(), app_state={})
+        pipe = Stuck()
+        one.connection_made(pipe)
+        one.data_received(post("/", 100_000, b"Connection: close\r\n") + b" " * sent)
+        for _ in range(100):
+            await asyncio.sleep(0.02)
+            if pipe.aborted:
+                break
+        assert pipe.aborted
+        one.connection_lost(None)
+
+    asyncio.run(test())
