@@ -156,6 +156,16 @@ class Pipe(asyncio.Transport):
         return False
 
 
+def opened(app: Any, pipe: Pipe, patience: float = 0) -> connections.Connection:
+    """A connection over `pipe` to an ASGI application."""
+    config = uvicorn.Config(app, lifespan="off", log_config=None)
+    config.load()
+    kind = connections.connections(patience)
+    one = kind(config=config, server_state=ServerState(), app_state={})
+    one.connection_made(pipe)
+    return one
+
+
 def test_a_body_in_thousands_of_chunks_is_taken_in_turns_with_others() -> None:
     bodies: list[bytes] = []
 
@@ -169,12 +179,8 @@ def test_a_body_in_thousands_of_chunks_is_taken_in_turns_with_others() -> None:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def test() -> None:
-        config = uvicorn.Config(app, lifespan="off", log_config=None)  # type: ignore[arg-type]
-        config.load()
-        kind = connections.connections(0)
-        one = kind(config=config, server_state=ServerState(), app_state={})
         pipe = Pipe()
-        one.connection_made(pipe)
+        one = opened(app, pipe)
         head = b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n"
         chunks = b"".join(b"1\r\n%d\r\n" % (n % 10) for n in range(5000))
         second = b"GET / HTTP/1.1\r\n" + HOST + b"\r\n"
@@ -226,12 +232,8 @@ def test_whoever_does_not_take_a_refusal_is_cut_however_much_it_sent(
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def test() -> None:
-        config = uvicorn.Config(refuse, lifespan="off", log_config=None)  # type: ignore[arg-type]
-        config.load()
-        kind = connections.connections(0.05)
-        one = kind(config=config, server_state=ServerState(), app_state={})
         pipe = Stuck()
-        one.connection_made(pipe)
+        one = opened(refuse, pipe, patience=0.05)
         one.data_received(post("/", 100_000, b"Connection: close\r\n") + b" " * sent)
         for _ in range(100):
             await asyncio.sleep(0.02)
