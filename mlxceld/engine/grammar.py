@@ -13,13 +13,12 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any, TypeAlias
 
 import llguidance
 import numpy as np
 
-from mlxceld.engine import gbnf, lexemes, schemas
+from mlxceld.engine import aside, gbnf, lexemes, schemas
 from mlxceld.engine.gbnf import GrammarError
 from mlxceld.engine.lexemes import HEADER
 from mlxceld.engine.messages import GrammarSpec
@@ -280,18 +279,9 @@ def _words(matcher: Any) -> str:
 
 def _with_stack(work: Callable[[], Any]) -> Any:
     """Do something in a thread that has much stack, and wait for it."""
-    done: Future[Any] = Future()
-
-    def run() -> None:
-        try:
-            done.set_result(work())
-        except BaseException as error:
-            done.set_exception(error)
-
     before = threading.stack_size(_STACK)
     try:
-        thread = threading.Thread(target=run, name="grammar", daemon=True)
-        thread.start()
+        done = aside.start(work, "grammar")
     finally:
         threading.stack_size(before)
     return done.result()
