@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from mlxceld.engine.slot import Slot
+from mlxceld.engine.slot import Slot, serial
 
 
 def live(slots: Iterable[Slot]) -> int:
@@ -55,4 +55,4 @@ def to_evict(
 def to_preempt(slots: Iterable[Slot]) -> Slot:
     """The running slot that gives way: the youngest, so that the oldest goes on."""
     running = [slot for slot in slots if slot.request is not None]
-    return max(running, key=lambda slot: slot.request.serial if slot.request else -1)
+    return max(running, key=serial)

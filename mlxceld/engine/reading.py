@@ -16,7 +16,7 @@ from mlxceld.engine.faults import fault
 from mlxceld.engine.messages import Progress, Up
 from mlxceld.engine.room import Room, decodes
 from mlxceld.engine.runner import Part
-from mlxceld.engine.slot import Request, Slot
+from mlxceld.engine.slot import Request, Slot, serial
 from mlxceld.engine.speed import FIRST, Speed
 from mlxceld.engine.totals import Tally
 
@@ -118,7 +118,7 @@ class Reading:
     def _oldest(self) -> tuple[Slot, Request] | None:
         """The slot whose prompt is read next, and that request."""
         reading = [slot for slot in self._slots if slot.prefilling]
-        slot = min(reading, key=_serial, default=None)
+        slot = min(reading, key=serial, default=None)
         if slot is None or slot.request is None:
             return None
         return slot, slot.request
@@ -189,7 +189,7 @@ class Reading:
         found: list[Chunk] = []
         older = [oldest]
         waiting = [s for s in self._slots if s.prefilling and s is not oldest]
-        for slot in sorted(waiting, key=_serial)[: prompts.MOST_ROWS - 1]:
+        for slot in sorted(waiting, key=serial)[: prompts.MOST_ROWS - 1]:
             request = slot.request
             assert request is not None
             if self._most(slot.n_held) >= most and not _waits(slot, older):
@@ -289,10 +289,6 @@ class Reading:
     def _tell(self, slot: Slot, request: Request) -> None:
         n_prompt, n_cached = len(request.prompt), request.n_cached
         self._emit(Progress(request.id, slot.n_held, n_prompt, n_cached))
-
-
-def _serial(slot: Slot) -> int:
-    return slot.request.serial if slot.request is not None else -1
 
 
 def _unread(slot: Slot) -> int:

@@ -30,7 +30,7 @@ from mlxceld.engine.messages import (
 from mlxceld.engine.reading import Chunk, Reading
 from mlxceld.engine.room import Room, decodes
 from mlxceld.engine.runner import Pending, Row, Runner, TextFiles
-from mlxceld.engine.slot import Matcher, Request, Seat, Slot
+from mlxceld.engine.slot import Matcher, Request, Seat, Slot, serial
 from mlxceld.engine.slotactions import SlotActions
 from mlxceld.engine.text import Text
 from mlxceld.engine.totals import Tally
@@ -250,7 +250,7 @@ class Scheduler:
         add_bos = self._vocabulary.add_bos
         for slot in filter(shift.full, self.slots):
             shift.make_room(slot, self._runner, self._room, add_bos=add_bos)
-        for slot in sorted(self._running(), key=_serial):
+        for slot in sorted(self._running(), key=serial):
             if decodes(slot):
                 self._room.make(slot, slot.n_held + 1)
         chunk = self._reading.along() if any(map(decodes, self.slots)) else None
@@ -390,7 +390,3 @@ class Scheduler:
 
 def _curious(seat: Seat) -> bool:
     return seat.request.message.sampling.n_probs > 0
-
-
-def _serial(slot: Slot) -> int:
-    return slot.request.serial if slot.request is not None else -1

@@ -246,6 +246,11 @@ class Slot:
         return common_prefix(self.tokens, tokens)
 
 
+def serial(slot: Slot) -> int:
+    """When the slot's request has arrived, as a key to sort by; -1 where it is idle."""
+    return slot.request.serial if slot.request is not None else -1
+
+
 @dataclass(frozen=True, slots=True)
 class Seat:
     """A row of a step that was queued: who gets its token, and as which one."""
