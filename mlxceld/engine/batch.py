@@ -169,7 +169,7 @@ class ModelRunner:
         Where the pool ends before that, or the model may not be given tokens that are
         no part of the text, a chunk stays as it is.
         """
-        end = -(-(position + n) // self._grain) * self._grain
+        end = prompts.filled(position + n, self._grain)
         fits = self.reads_together and start + end <= self._pool.cells
         return end - position if fits else n
 
@@ -284,8 +284,7 @@ class ModelRunner:
         if not self.batched:
             return self._one_by_one(rows, read)
         if self._recorded is not None and self._recorded.possible:
-            starts = [row.start for row in rows]
-            logits = self._recorded(starts, [row.position for row in rows], read)
+            logits = self._recorded(*_places(rows), read)
             if logits is not None:
                 return logits
         return self._together(rows, read)
@@ -294,7 +293,7 @@ class ModelRunner:
         """Logits `[B, V]` of one batch."""
         wait_for_queue()
         self._part({row.slot for row in rows})
-        where = StepRows([row.start for row in rows], [row.position for row in rows])
+        where = StepRows(*_places(rows))
         layers = iter(self._pool.layers)
         own = [self._owned(row.slot, row.position) for row in rows]
         caches = [
@@ -311,7 +310,7 @@ class ModelRunner:
     def _mixed(self, rows: Sequence[Row], read: mx.array, part: Part) -> mx.array:
         """Logits `[B, V]` of one batch with the tokens of a chunk."""
         wait_for_queue()
-        where = StepRows([row.start for row in rows], [row.position for row in rows])
+        where = StepRows(*_places(rows))
         caches = [MixedRows(layer, part, where) for layer in self._pool.layers]
         chunk = mx.array(part.tokens, dtype=mx.int32)
         tokens = mx.concatenate([chunk, read.astype(mx.int32)])
@@ -366,3 +365,8 @@ class ModelRunner:
             self._own[slot] = make_prompt_cache(self._model)
             self._marks[slot] = None
         return self._own[slot]
+
+
+def _places(rows: Sequence[Row]) -> tuple[list[int], list[int]]:
+    """The first cells of the rows' spans, and their positions."""
+    return [row.start for row in rows], [row.position for row in rows]

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from mlxceld.working import power
+
 MOST_ROWS = 16
 """Prompts that are looked at for one batch."""
 
@@ -29,7 +31,12 @@ def width(lengths: Iterable[int], grain: int) -> int:
     With a grain a power of 2: batches should have few shapes then.
     """
     longest = max(lengths)
-    return longest if grain == 1 else max(_LEAST_WIDTH, 1 << (longest - 1).bit_length())
+    return longest if grain == 1 else max(_LEAST_WIDTH, power(longest))
+
+
+def filled(n: int, grain: int) -> int:
+    """`n` tokens filled up to a multiple of the grain."""
+    return -(-n // grain) * grain
 
 
 def fill(rests: Sequence[int], most: int, grain: int = 1) -> list[int]:
@@ -64,14 +71,14 @@ def _row_up(rests: Sequence[int], wide: int, most: int, grain: int) -> list[int]
     for index, rest in enumerate(rests):
         if (len(rows) + 1) * wide > most:
             break
-        filled = -(-min(rest, wide) // grain) * grain
-        if index and (2 * filled < wide or (grain > 1 and rest > wide)):
+        full = filled(min(rest, wide), grain)
+        if index and (2 * full < wide or (grain > 1 and rest > wide)):
             continue
         rows.append(index)
-        alone += filled
+        alone += full
     if grain > 1:
         for index in rows[1 << len(rows).bit_length() - 1 :]:
-            alone -= -(-rests[index] // grain) * grain
+            alone -= filled(rests[index], grain)
         del rows[1 << len(rows).bit_length() - 1 :]
     takes = [0] * len(rests)
     if alone >= (1 - _FILLING) * len(rows) * wide:
