@@ -1,7 +1,8 @@
 """The grammar or JSON schema of the options, for requests that bring none. No MLX here.
 
 A mistake in it would be a 400 for every request, so it is looked for at the start: all
-of it but what only shows with the model's vocabulary.
+of it but what only shows with the model's vocabulary. What reads them is imported where
+there is one.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mlxceld.engine import gbnf, lexemes, schemas
 from mlxceld.kinds import BadValue, JsonObject
 from mlxceld.problems import Problem, Refused
 from mlxceld.settings import Settings
@@ -47,6 +47,8 @@ def _file_text(name: str, what: str) -> str:
 
 
 def _check_grammar(text: str, where: str) -> None:
+    from mlxceld.engine import gbnf, lexemes
+
     try:
         lexemes.to_lark(gbnf.parse(text))
     except gbnf.GrammarError as error:
@@ -57,6 +59,8 @@ def _check_grammar(text: str, where: str) -> None:
 
 
 def _read_schema(text: str, where: str) -> dict[str, Any]:
+    from mlxceld.engine import gbnf, schemas
+
     try:
         schema: dict[str, Any] = json.loads(JsonObject().parse(text))
         schemas.prepare(schema)
