@@ -163,12 +163,15 @@ class Integer(Kind):
 
     @property
     def wanted(self) -> str:
-        unit = f", in {self.unit}" if self.unit else ""
         if self.negative_is_auto:
             return f"an integer from 1 to {self.high}, or -1 for auto"
         if self.high >= INT32_MAX:
-            return f"an integer of at least {self.low}{unit}"
-        return f"an integer from {self.low} to {self.high}{unit}"
+            return f"an integer of at least {self.low}{self._unit}"
+        return f"an integer from {self.low} to {self.high}{self._unit}"
+
+    @property
+    def _unit(self) -> str:
+        return f", in {self.unit}" if self.unit else ""
 
     def parse(self, text: str) -> int:
         digits = text.strip()
@@ -189,9 +192,8 @@ class Integer(Kind):
     def _bounded(self, number: int, found: str) -> int:
         if self.negative_is_auto and number < 0:
             return -1
-        if number > self.high >= INT32_MAX:
-            most = self.wanted.replace(f"least {self.low}", f"most {self.high}")
-            raise BadValue(found, most)
+        if number > self.high >= INT32_MAX and not self.negative_is_auto:
+            raise BadValue(found, f"an integer of at most {self.high}{self._unit}")
         if not self.low <= number <= self.high:
             raise BadValue(found, self.wanted)
         return number
